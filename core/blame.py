@@ -47,7 +47,7 @@ def _points_of(path: str) -> list[EntryPoint]:
 
 
 def _owner(points: list[EntryPoint], frames: list[tuple[str, int]]) -> str:
-    """Name the entry point whose class has the innermost frame; else the package."""
+    """Return the entry point of the class in the innermost frame, or the package if no entry point names it."""
     for path, line in reversed(frames):
         here = [point for point in points if getattr(sys.modules.get(point.module), "__file__", None) == path]
         around = _class_around(path, line)

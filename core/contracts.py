@@ -96,13 +96,13 @@ def _is_json(value: Any) -> bool:
 Text = Annotated[str, Fits(_is_unicode, "a text that UTF-8 can store")]
 """A text without lone surrogates, which no file can store."""
 FINITE = Fits(lambda value: value is None or isinstance(value, int | float), "a finite number")
-"""For ``Annotated[float, FINITE]``: a number of Python, and none that merely converts to one, such as a Decimal."""
+"""For ``Annotated[float, FINITE]``: a finite number; types that only convert to one, such as Decimal, are refused."""
 JsonObject = Annotated[dict[str, Any], Fits(_is_json, "a dict of JSON values")]
 """Settings and other data that are stored as JSON."""
 
 
 def json_object(**fields: Any) -> Any:
-    """Return the annotation of a JSON object that has exactly these fields."""
+    """Return the annotation of a JSON object with exactly these fields."""
     kind: Any = TypedDict("kind", fields)  # pyright: ignore[reportArgumentType]
     kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     return kind
@@ -206,7 +206,7 @@ def _below(field: str) -> str:
 
 
 _ORIGINS: dict[type, dict[str, str]] = {}
-"""Entry points by the class that they load and their name."""
+"""Entry points by the class that they load, then by name."""
 
 
 def note_origin(part: Any, name: str, origin: str) -> None:
@@ -215,7 +215,7 @@ def note_origin(part: Any, name: str, origin: str) -> None:
 
 
 def origin_of(part: Any) -> str:
-    """Name the entry point of a plugin, or its class where none loads it."""
+    """Return the entry point of a plugin, or its class if no entry point loads it."""
     kind = part if isinstance(part, type) else type(part)
     origins = next((_ORIGINS[each] for each in kind.__mro__ if each in _ORIGINS), None)
     if origins is None:  # made by a plugin, such as the chat model of a backend
@@ -271,7 +271,7 @@ def _terms(kind: type) -> list[Terms]:
 
 
 def attribute_misfit(part: Any) -> str | None:
-    """Return what is wrong with an attribute of a plugin's class or object, or None; instances may still set others."""
+    """Return the error in an attribute of a plugin's class or object, or None; instances may still set missing ones."""
     for terms in _terms(part if isinstance(part, type) else type(part)):
         for name, hint in terms.attributes.items():
             value = getattr(part, name, None)

@@ -1,4 +1,4 @@
-"""One exception type per boundary that bad input can cross.
+"""Exceptions: one type per boundary at which bad input can enter.
 
 Every message says what was found, what was expected, and what to do next; the command line prints it as one line and
 exits with its ``status``. Nothing below catches these to hide them: a bad *rollout* never raises, it becomes a row with
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 INTERRUPTED = 130
-"""Exit status of the command line after Ctrl-C, as shells have it."""
+"""Exit status of the command line after Ctrl-C, by the convention of shells."""
 
 
 SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
@@ -69,7 +69,7 @@ class CertifyError(PivotError):
 
 
 class SimulatorError(PivotError):
-    """A simulator outside of this process that does not start, hangs, dies, or answers what cannot be."""
+    """A simulator in a separate process that does not start, hangs, dies, or returns an impossible answer."""
 
 
 class EngineError(PivotError):
@@ -80,7 +80,7 @@ class PolicyError(PivotError):
     """A policy or teacher that could not answer at all."""
 
     def __init__(self, message: str, call: Mapping[str, Any] | None = None) -> None:
-        """Say what happened; ``call`` holds what the ``calls`` table shall know about it, such as the attempts."""
+        """Take the message, and in ``call`` the fields for the table ``calls``, such as the number of attempts."""
         super().__init__(message)
         self.call: Mapping[str, Any] = call or {}
 
@@ -90,7 +90,7 @@ class BrokenOffError(PolicyError):
 
 
 class ServerGoneError(PivotError):
-    """A model server that answers nobody any more: the run stops, keeps what is done, and can be gone on with."""
+    """A model server that no longer answers: the run stops, finished work is kept, and a later run can resume."""
 
 
 class StoreError(PivotError):
@@ -98,17 +98,17 @@ class StoreError(PivotError):
 
 
 class NoStoreError(StoreError):
-    """A store that does not fit the command: missing, unfinished, with another config, or without what was named."""
+    """A store that the command cannot use: missing, unfinished, of another config, or without the requested part."""
 
     status: ClassVar[int] = 2
 
 
 class HubError(PivotError):
-    """The Hugging Face hub refuses what is asked of it, or cannot be reached."""
+    """The Hugging Face hub refused a request or cannot be reached."""
 
 
 class CacheError(StoreError):
-    """A call cache that cannot be read or written: the run stops, for answers that were paid for would be lost."""
+    """A call cache that cannot be read or written: the run stops, because paid answers would be lost."""
 
 
 class ReadOnlyError(StoreError):

@@ -33,7 +33,7 @@ def guard(command: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed command leaves nothing behind
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _is_guarded = True
-        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # PyArrow's reserves a gibibyte, which counts as used
+        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # PyArrow's allocator reserves a gibibyte, which counts
         limit_memory(int(_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) >> 20)
         return
     while True:
@@ -62,7 +62,7 @@ def _end(command: str, number: int) -> str:
 
 
 def limit_memory(mebibytes: int) -> None:
-    """Refuse a guarded process, and the workers that it starts, more memory than it has and ``mebibytes``."""
+    """Limit the memory of a guarded process and of its workers to the current use plus ``mebibytes``."""
     if not _is_guarded:
         return
     import resource  # noqa: PLC0415 - a module of Unix alone
@@ -75,6 +75,6 @@ def limit_memory(mebibytes: int) -> None:
 
 
 def expect_progress(seconds: float) -> None:
-    """End a guarded process that does not call this again within so many seconds; 0 stops the clock."""
+    """End a guarded process unless it calls this again within ``seconds``; 0 stops the timer."""
     if _is_guarded:
         signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -30,7 +30,7 @@ def derive_seed(*parts: str | int) -> int:
 
 
 def below(rng: random.Random, count: int) -> int:
-    """Return a uniform integer in [0, count): the value of Python 3.11's ``rng.randrange(count)``, kept for good."""
+    """Return a uniform integer in [0, count): the value that Python 3.11's ``rng.randrange(count)`` gives."""
     bits = count.bit_length()
     drawn = rng.getrandbits(bits)
     while drawn >= count:
@@ -40,7 +40,7 @@ def below(rng: random.Random, count: int) -> int:
 
 def sample_below(rng: random.Random, count: int, size: int) -> list[int]:
     """Return ``size`` different integers in [0, count): those of Python 3.11's ``rng.sample(range(count), size)``."""
-    few = 21  # up to so many, a list of all is smaller than a set of those drawn
+    few = 21  # up to this size, a list of all numbers is smaller than a set of the sampled ones
     if size > 5:
         power = 1
         while power < 3 * size:

@@ -1,4 +1,4 @@
-"""95 % intervals over levels: episodes of one level are alike, so the unit that counts is the level.
+"""95 % intervals over levels: episodes of a level are similar, so levels are the independent units.
 
 A share has Wilson's interval with the number of independent records that its levels are worth (Korn and Graubard 1998),
 an amount has Student's, and the difference of two has the bounds of both, less what their levels share (Zou and Donner
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LEAST = 3
-"""Least number of levels for an interval: fewer say nothing about others."""
+"""Minimum number of levels for an interval; fewer say too little about other levels."""
 
 NORMAL = 1.959963984540054
 """Quantile 0.975 of the normal distribution."""
 LEAST_FREEDOM = 4.0
-"""Least degrees of freedom that an uneven variance leaves, if there are so many levels."""
+"""Minimum degrees of freedom after the correction for unequal variances, given enough levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, and how much each level moves it."""
+    """An estimated number with the influence of each level on it."""
 
     value: float
     influence: Floats
     """Shape (levels,); the sum of its squares is the variance of the number."""
     records: float
-    """Number of values behind a share, which is worth no more independent ones; infinite for means of fractions."""
+    """Number of values behind a share, an upper bound of its independent values; infinite for means of fractions."""
 
     @property
     def variance(self) -> float:

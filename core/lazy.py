@@ -1,4 +1,4 @@
-"""Names of a module that are imported when they are first used, and near matches of misspelt ones.
+"""Names of a module that are imported at their first use, and suggestions for misspelt names.
 
 The module imports them under ``if TYPE_CHECKING:``, for type checkers; here the same lines say where each name is.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def near_match(name: str, names: Iterable[str]) -> str:
-    """Return ``; did you mean 'workers'?`` for a name that is close to one of ``names``, else nothing."""
+    """Return ``; did you mean 'workers'?`` if a name is close to one of ``names``, else an empty text."""
     near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

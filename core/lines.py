@@ -11,7 +11,7 @@ SHARE, QUIET, SILENCE = 0.05, 5.0, 60.0
 
 
 class Lines(Reporter):
-    """Reports in lines, for logs and pipes: one as a stage begins, then one every 5 % or minute.
+    """Reports progress in lines, for logs and pipes: one when a stage begins, then one every 5 % or every minute.
 
     As a context manager it also writes a line per minute without progress, such as while a rollout waits for a model.
     """

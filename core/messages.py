@@ -47,7 +47,7 @@ def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 THINK_TAGS = ("think", "redacted_thinking")
-"""Names of the tags around a thought: that of models, and the paper's longer one."""
+"""Names of the tags around a thought: the usual one of models, and the longer one of the paper."""
 THOUGHT_MARKS: Mapping[str, str] = {
     "<think>": "</think>",
     "[THINK]": "[/THINK]",
@@ -57,7 +57,7 @@ THOUGHT_MARKS: Mapping[str, str] = {
     "<|channel>thought": "<channel|>",
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
 }
-"""Marks that model families put around a thought: the opening one to the closing one."""
+"""Marks that model families put around a thought: closing mark by opening mark."""
 _IN_TAGS = {**dict.fromkeys(THOUGHT_MARKS, "<think>"), **dict.fromkeys(THOUGHT_MARKS.values(), "</think>")}
 _MARK = re.compile("|".join(map(re.escape, _IN_TAGS)))
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
@@ -106,12 +106,12 @@ def after_thoughts(text: str) -> str:
 
 
 def without_thoughts(text: str) -> str:
-    """Return a reply after its last closed thought, and before one that is never closed."""
+    """Return a reply from the end of its last closed thought to the start of a thought that is never closed."""
     return re.split("|".join(f"<{name}>" for name in THINK_TAGS), after_thoughts(text), maxsplit=1)[0].strip()
 
 
 def with_thought(message: Mapping[str, Any], text: str) -> str:
-    """Return the text of a message as a reply, with the thought that was kept apart in a think block before it.
+    """Return a message as a reply text; a separately stored thought comes first, in a think block.
 
     A thought that the text repeats in a think block of its own is there once.
     """
@@ -143,7 +143,7 @@ class EncodedFrame:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to a model and what it cost: one row of the ``calls`` table."""
+    """A request to a model with its cost: one row of the ``calls`` table."""
 
     request_id: Annotated[str, Stored("Digest of episode, step and role.")]
     episode_id: Annotated[str, Stored("Episode.")]
@@ -180,7 +180,7 @@ class Call:
         Stored("Why a model ended its answer: `stop`, `length` or `unknown`; null without a model's answer."),
     ] = None
     kept: bool = field(default=False, compare=False)
-    """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
+    """Whether the call cache supplied this row from an earlier attempt at the same store."""
 
     def after(self, earlier: "Call") -> "Call":
         """Return the call with what was sent before and came to nothing, or was forgotten, counted in."""
@@ -198,13 +198,13 @@ class Call:
         return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
 
     def reported(self, report: Mapping[str, Any]) -> "Call":
-        """Return the call with the fields of a model's report that are columns; others are dropped."""
+        """Return the call with those fields of a model's report that are columns; other fields are dropped."""
         columns = {each.name: report[each.name] for each in fields(self) if each.name in report} if report else None
         return replace(self, **columns) if columns else self
 
 
 REPLY_LIMIT_BYTES = 64 * 1024
-"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` overrides it."""
+"""Maximum length of a reply that is read and stored, in UTF-8 bytes; ``profile.reply_limit`` overrides it."""
 
 
 def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:
@@ -263,13 +263,13 @@ def ending_of(reason: Any, text: str) -> str:
 
 @dataclass(slots=True)
 class Sent:
-    """Counter of the tries sent for one request, whether it ends in an answer, an error or the end of the run."""
+    """Counter of the attempts sent for one request, however it ends: answer, error, or end of the run."""
 
     tries: int = 0
     broken_off: int = 0
     """Tries whose answer was broken off (:func:`ending_of`); the request was sent again."""
 
     def add(self, other: "Sent") -> None:
-        """Count the tries of ``other``, too."""
+        """Add the attempts that ``other`` counted."""
         self.tries += other.tries
         self.broken_off += other.broken_off

@@ -180,7 +180,7 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 STORED = {"stored": True}
-"""Context of settings that a store brought with it: they are complete, and checking them touches nothing outside."""
+"""Context for settings read from a store: they are complete, and validation accesses no file or network."""
 
 
 def read_settings(
@@ -232,12 +232,12 @@ _EXPECTED = {
 
 
 def expectation(problem: Mapping[str, Any]) -> str:
-    """Say what one error of pydantic's validation expected, in our words."""
+    """Return what one error of pydantic's validation expected, in PIVOT's words."""
     return _EXPECTED.get(problem["type"], "another value").format(**problem.get("ctx", {}))
 
 
 def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
-    """Say in one line which setting cannot be used, what it is, and what it could be."""
+    """Return one line that names the invalid setting, its value, and the valid values."""
     problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     field = (where + name).rstrip(".: ")

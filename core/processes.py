@@ -82,14 +82,14 @@ class Child:
         return self._process.stdin.fileno()
 
     def status(self, patience: float = 0.0) -> int | None:
-        """Return how the process ended, negative for a signal, after a wait for it; None while it runs."""
+        """Wait for the process, and return its exit status, negative for a signal; None while it runs."""
         try:
             return self._process.wait(patience) if patience else self._process.poll()
         except subprocess.TimeoutExpired:
             return None
 
     def last_words(self) -> str:
-        """Return the last line in the log that is not empty, else nothing; nothing also after the end."""
+        """Return the last non-empty line of the log, or an empty text; also empty once the process was ended."""
         if self._log.closed:
             return ""
         self._log.seek(0)
@@ -97,12 +97,12 @@ class Child:
         return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
 
     def end(self) -> None:
-        """Kill the process and all that it started, once or again."""
+        """Kill the process and all processes that it started; calling it again is harmless."""
         if self._log.closed:
             return
         with suppress(ProcessLookupError, PermissionError):  # macOS: of a group whose members are all dead
             os.killpg(self.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # a driver may hold it; it then goes when that lets go
+        with suppress(subprocess.TimeoutExpired):  # a driver may still use it; the system then ends it later
             self._process.wait(_ENDING)
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             if pipe is not None:
@@ -113,10 +113,10 @@ class Child:
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             if pipe is not None:
                 pipe.close()
-        self._process.returncode = 0  # not our child: subprocess must neither wait for it nor warn about it
+        self._process.returncode = 0  # not our child: subprocess must neither wait nor warn
 
     def has_spoken(self) -> bool:
-        """Return whether there is output that nobody has read yet, or its end."""
+        """Return whether unread output, or the end of the output, is available."""
         assert self._process.stdout is not None
         poll = select.poll()
         poll.register(self._process.stdout.fileno(), select.POLLIN)

@@ -1,8 +1,8 @@
-"""Progress of long work: who gets it."""
+"""Reporters of the progress of long work, and the one that is active."""
 
 
 class Reporter:
-    """Gets the progress of the work; this one shows nothing, and a subclass shows what it overrides."""
+    """Receives the progress of the work; this base class shows nothing, subclasses override what they show."""
 
     def start(self, stage: str, total: int) -> None:
         """Begin a stage of ``total`` units, see :func:`.unit_of`."""

@@ -80,15 +80,15 @@ def to_row(record: Any) -> dict[str, Any]:
 
 @cache
 def _writers(record: type) -> tuple[tuple[str, ...], Code, list[tuple[str, Code]]]:
-    """Return the names of all columns, what gets their values, and the functions that convert some of them."""
+    """Return the names of all columns, a getter of their values, and the converters of some columns."""
     columns = stored_fields(record)
     names = tuple(each.name for each in columns)
-    get = attrgetter(*names, names[0])  # of one name alone it would return no tuple
+    get = attrgetter(*names, names[0])  # for a single name, attrgetter returns no tuple
     return names, get, [(each.name, each.write) for each in columns if each.write is not None]
 
 
 def from_row(record: type[Record], row: Mapping[str, Any], **others: Any) -> Record:
-    """Make a record again from its row; ``others`` are its fields that are not stored."""
+    """Build a record from its row; ``others`` are its fields that are not stored."""
     for each in stored_fields(record):
         if each.in_constructor:
             value = row[each.name]

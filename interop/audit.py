@@ -1,4 +1,4 @@
-"""The audit between reading and labelling: what confirms an episode, and what its source has earned.
+"""The audit between reading and labelling: the evidence of each episode, and the evidence that the whole source gives.
 
 An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or every turn
 but the last, whose reply then is read like the others, or if it ended in the recorded success. One that nothing
@@ -37,7 +37,7 @@ _MOST_WORDS = 8
 """Most actions in a last reply of which any may have been played."""
 _CHATTER = " chatter"
 _KNOWN = 3
-"""Confirmed turns with the same kind of unusable reply that show that it is one."""
+"""Number of confirmed turns with one kind of unusable reply after which the kind counts as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Finding:
     forms: tuple[str, ...] = ()
     """Kinds of the replies without an action."""
     chatter: int = 0
-    """Number of them that are chatter."""
+    """Number of these that are chatter."""
     last: str | None = None
     """Kind of the last reply if it has no action, or if a part of it was dropped; chatter of any text is one kind.
     None if it was read whole."""
@@ -87,7 +87,7 @@ class Finding:
 
     @property
     def is_settled(self) -> bool:
-        """Whether recorded values say what its replies without an action did."""
+        """Return whether recorded values confirm how its replies without an action were read."""
         confirmation = self.confirmation
         return self.is_won or confirmation.whole or (confirmation.open_end and self.last is None)
 
@@ -108,7 +108,7 @@ def finding_of(
     doubt: str = "",
     remedy: str = "",
 ) -> Finding:
-    """Return the facts about an episode that the audit keeps; ``asks`` for those about examples in its prompt."""
+    """Return the facts about an episode that the audit keeps; ``asks`` adds those about examples in its prompt."""
     played = len(agreement.moves) or len(episode.turns)
     acts = {slot.turn for slot in slots if slot.action is not None}
     unread, forms, chatter, dropped, example = 0, list[str](), 0, 0, ""
@@ -211,7 +211,7 @@ class SourceAudit:
     only as the last reply of an episode whose other turns are confirmed."""
 
     def add(self, finding: Finding) -> None:
-        """Count an episode, one that is left out because it disagrees included."""
+        """Count an episode, even one that is left out because it disagrees."""
         self.findings += 1
         self.turns += finding.turns
         self.unread += finding.unread
@@ -242,7 +242,7 @@ class SourceAudit:
 
     @property
     def earned(self) -> tuple[Evidence, ...]:
-        """Evidence that the dialect of the source has earned for an episode that nothing confirms."""
+        """Evidence that the source as a whole gives an episode that nothing confirms."""
         if self.contradicted or self.successes[False]:
             return ()
         earned = [Evidence.SUCCESS] if self.successes[True] >= LEAST_SUCCESSES else []
@@ -251,7 +251,7 @@ class SourceAudit:
         return tuple(earned)
 
     def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
-        """Return what the actions and the level of an episode rest on; nothing for one that has to be left out."""
+        """Return the evidence for the actions and the level of an episode; nothing if it has to be left out."""
         confirmation = finding.confirmation
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole

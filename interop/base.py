@@ -24,7 +24,7 @@ from ..core.plugins import Plugin, Settings
 from .episode import RecordedEpisode
 
 MOST_BYTES = 64 << 20
-"""Largest line, and largest file that is read as a whole."""
+"""Maximum length of a line, and of a file that is read as a whole."""
 MOST_PICTURE_BYTES = 16 << 20
 _SCHEME = "data:"
 _DATA_URL = f"{_SCHEME}image/"
@@ -33,7 +33,7 @@ _KNOWN_PICTURES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one episode is in a source."""
+    """Location of one episode in a source."""
 
     label: str
     """Description for people, such as ``line 7``."""
@@ -42,7 +42,7 @@ class Place:
     offset: int = 0
     length: int = 0
     problem: str = ""
-    """Reason why the place cannot be read, if that is known without reading it."""
+    """Reason why the place cannot be read, if it is known before reading."""
 
 
 class UnreadableError(StoreError):
@@ -161,7 +161,7 @@ def read_json_below(folder: Path, name: str) -> bytes:
 
 
 def problem_of_file(source: Path, path: Path) -> str:
-    """Return why a file that was found in a source may not be opened; empty for one that may, and for the source."""
+    """Return why a file of a source may not be opened; empty if it may, and for the source itself."""
     if path == source:
         return ""
     try:
@@ -243,7 +243,7 @@ def validated(kind: TypeAdapter[Record], text: bytes) -> Record:
 
 
 def explained(error: ValidationError) -> UnreadableError:
-    """Return an error that names the first field of a record that does not fit."""
+    """Return an error that names the first invalid field of a record."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(each) for each in first["loc"])
     return UnreadableError(f"{where + ': ' if where else ''}{first['msg'][:300]}")

@@ -1,4 +1,4 @@
-"""Boards in texts: levels and states that a chat shows in place of a picture, or beside it.
+"""Boards in texts: levels and states that a chat shows as text, with or without a picture.
 
 Read in mll-lab-nu/VAGEN: ``vagen/envs/sokoban/sokoban_env.py`` and ``vagen/envs/frozenlake/frozenlake_env.py``
 (``GRID_LOOKUP``: three characters a cell, one line a row; RAGEN has the same symbols, one character a cell). The
@@ -31,14 +31,14 @@ def levels_in(kind: type[PivotEnv], text: str) -> list[str]:
 
 
 def boards_of(kind: type[PivotEnv], text: str) -> list[str]:
-    """Return the boards in a text in the form of :func:`board_of_state`; maps without a player stay as they are."""
+    """Return the boards in a text in the form of :func:`board_of_state`; maps without a player are kept unchanged."""
     env = kind.profile.name
     readers = {"sokoban": _sokoban_boards, "frozenlake": _frozenlake_boards}
     return list(readers[env](kind, text)) if env in readers else []
 
 
 def board_of_state(kind: type[PivotEnv], state: str) -> str:
-    """Return what a board shows of a state: of FrozenLake the cell of the player hides what is below it."""
+    """Return the board of a state as a text shows it: in FrozenLake the player hides the cell below it."""
     if kind.profile.name != "frozenlake":
         return state
     body, _, position = kind.canonical_state(state).partition("\n@ ")

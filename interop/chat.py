@@ -58,7 +58,7 @@ def stated_limit(prompt: str) -> int:
 
 
 def call_of(name: Any, arguments: Any) -> Call:
-    """Return a call whose arguments are an object or its JSON; a text that is neither is the argument ``input``."""
+    """Return a call whose arguments are an object or its JSON; other text becomes the argument ``input``."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
@@ -92,13 +92,13 @@ class Message:
     calls: Sequence[Call] = ()
     """Its calls of tools. If there are any, they are the actions, and the text is not read."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """The message as it was recorded."""
+    """The recorded message."""
     parts: Sequence[Mapping[str, Any]] = ()
     """Texts and pictures in their order; without them there is the text alone."""
 
     @property
     def sent(self) -> dict[str, Any]:
-        """The message as it was sent to a model; image parts name the picture in the source."""
+        """The message in the form that a model got; image parts name the picture in the source."""
         raw, ids = self.raw, [each.get("id") for each in tool_calls_of(self.raw)]
         calls = [
             {"id": name, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
@@ -115,7 +115,7 @@ class Message:
 
     @property
     def is_example(self) -> bool:
-        """Whether the log says that the reply was a part of the prompt."""
+        """Return whether the log marks the reply as part of the prompt."""
         return self.raw.get("source") == "input"
 
 
@@ -191,7 +191,7 @@ def _text_of(content: Any, images: list[str], shown: list[dict[str, Any]]) -> st
 
 
 def _url_of(source: Mapping[str, Any]) -> Any:
-    """Return the address of a picture, or its data as one."""
+    """Return the address of a picture, or its data as a data URL."""
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
     return source.get("url")
@@ -298,7 +298,7 @@ def _environment(env: str) -> type[PivotEnv]:
 def actions_of(
     kind: type[PivotEnv], message: Message, settings: ChatSettings, most: int
 ) -> tuple[list[str] | None, Read | None]:
-    """Return the actions of a reply, None to read it by the grammar of the environment, and how it was read."""
+    """Return the actions of a reply (None to read it by the environment's grammar), and how it was read."""
     if not issubclass(kind, NamedActions):
         return _other_actions(kind, message, settings), None
     names, tag = kind.actions, kind.profile.answer_tag
@@ -313,7 +313,7 @@ _NO_ACTIONS = frozenset({"role", "content", "name", "tool_calls", "function_call
 def _fields_that_act(
     raw: Mapping[str, Any], names: Sequence[str], settings: ChatSettings, reading: Read
 ) -> Iterator[str]:
-    """Yield other fields of a message that hold actions which were not read."""
+    """Yield other fields of a message that contain actions which were not read."""
     for name, value in raw.items():
         if name not in _NO_ACTIONS and isinstance(value, str) and len(value) < 200:
             actions = lenient(value, names, settings)

@@ -43,13 +43,13 @@ class StartSettings(SourceSettings):
 
 @dataclass(frozen=True, slots=True)
 class TurnBound:
-    """The first turn after which a lower bound exceeds what is left."""
+    """The first turn after which a lower bound exceeds the remaining actions."""
 
     turn: int
     fallback: bool
-    """Whether no turn was fatal, so that it is the last one by convention."""
+    """Whether no turn was fatal, so that the last one is named by convention."""
     needed: tuple[int, int]
-    """Movements that are needed at least before the turn, and after it."""
+    """Minimum number of movements before the turn, and after it."""
 
 
 def bound_of_turns(metres: Sequence[float], left: Sequence[int], step: float, threshold: float) -> TurnBound:
@@ -82,7 +82,7 @@ def start_distance(first: float, movements: int, step: float, nearest: float) ->
 
 
 def bound_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound | str:
-    """Return the bound that the recorded distances of a failure give, or the reason why they give none."""
+    """Return the bound from the recorded distances of a failure, or the reason why there is none."""
     try:
         return _bound(episode, slots)
     except _NoBoundError as error:
@@ -138,7 +138,7 @@ def _bound(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound:
 def _refuse_contradiction(
     episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float], step: float
 ) -> None:
-    """Refuse a log that cannot be one of movements of this length, between starts of this range."""
+    """Refuse a log whose distances contradict the movement length or the range of starts."""
     counts = [0] * len(episode.turns)
     for slot in slots:
         counts[slot.turn] += slot.action is not None

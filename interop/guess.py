@@ -37,7 +37,7 @@ _SEPARATORS = (",", ";", "->", "→", "=>", "|", "&", "/", "+", "\n")
 
 @lru_cache(maxsize=1)
 def _words_of_directions() -> tuple[Mapping[str, Mapping[int, str]], frozenset[str]]:
-    """Return the directions that each word may mean, by the line of words.yaml that has it, and words to ignore."""
+    """Return the directions that each word may mean, by line of words.yaml, and the words to ignore."""
     data = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
     meanings: defaultdict[str, dict[int, str]] = defaultdict(dict)
     for number, line in enumerate(data["directions"]):
@@ -64,7 +64,7 @@ class Guess:
 
     options: Mapping[str, Any]
     read: int
-    """Replies that it reads whole."""
+    """Number of replies that it reads completely."""
     look: str
     """Description of the replies."""
     needs_proof: bool = False
@@ -86,13 +86,13 @@ class _Container:
     """Containers of some of its replies; see :attr:`Guess.parts`."""
 
     def readable(self) -> set[int]:
-        """Return the replies in which it holds words for directions alone."""
+        """Return the replies that contain only words for directions."""
         split = Dialect(separator="any")
         words = {n: words_of(content, split) for n, content in enumerate(self.contents) if content}
         return {n for n, each in words.items() if each and all(map(_meanings, each))}
 
     def is_code(self) -> bool:
-        """Return whether it holds one of a few short words that are no directions in nearly all replies."""
+        """Return whether nearly all replies contain one of a few short words that are no directions."""
         texts = [each for each in self.contents if each is not None]
         words = {each.casefold() for each in texts}
         if not 1 < len(words) <= MOST_WORDS or len(texts) < _NEARLY_ALL * len(self.contents):
@@ -121,7 +121,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
     parts = [(each, each.readable()) for each in containers if each.options.get("pattern") not in _FIXED]
     loose = [each for each in containers if each.options.get("pattern") in _FIXED] + [*_mentions(replies)]
     containers = [each for each, _ in parts]
-    for each in loose:  # they find actions in replies of several forms, of which perhaps one was read
+    for each in loose:  # they find actions in replies of several forms, perhaps only one of which was read
         lines = each.readable()
         mixed = [part for part, mine in parts if 0 < len(lines & mine) < _NEARLY_ALL * len(lines)]
         proof = each.needs_proof or bool(mixed) or 0 < len(lines & own) < _NEARLY_ALL * len(lines)
@@ -131,7 +131,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
     last = {number for number, said in enumerate(replies) if said.is_last}
     guesses: list[tuple[Guess, set[int]]] = []
     forms: list[tuple[str, set[int], Mapping[str, Any]]] = []
-    """Readings of one form of replies: the only ones that count, perhaps."""
+    """Readings of one form of replies; perhaps only this form counts."""
     for container in [*containers[:_MOST_CONTAINERS], *unions]:
         for options, proof in _vocabularies(container, names):
             unsure = False
@@ -170,7 +170,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
 
 _MOST_PARTS = 4
 _WITH = {"separator": "actions_per_turn"}
-"""Option that is left out together with another one."""
+"""Option by the option without which it is left out."""
 
 
 def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
@@ -184,7 +184,7 @@ def _read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect
 
 
 def _is_limit(longest: int, container: _Container, replies: Sequence[Said], options: Mapping[str, Any]) -> bool:
-    """Return whether so many replies are as long as the longest one that no turn could hold more.
+    """Return whether so many replies have the maximum length that it must be the limit of a turn.
 
     Last replies that are shorter do not count: the episode may have ended within them.
     """
@@ -257,7 +257,7 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
 
 
 def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
-    """Yield directions in prose: the only one of the last line, or the one after the words before the last one of it.
+    """Yield directions in prose: the only one in the last line, or the one after certain words before the last one.
 
     A direction in prose may be a remark. Where it has many phrases or other directions around it, only recorded values
     prove what was played.
@@ -290,7 +290,7 @@ def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
 
 
 def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
-    """Return a container with what it holds in every reply, None where it is missing or not used."""
+    """Return a container with its content in every reply; None where it is missing or unused."""
     contents: list[str | None] = []
     which: Any = options.get("container", "")
     dialect = Dialect(tag=options.get("tag") or "-", pattern=options.get("pattern", ""), container=which)
@@ -327,7 +327,7 @@ def _one_of_several(container: _Container, replies: Sequence[Said]) -> Iterator[
 
 
 def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterator[_Container]:
-    """Yield the fewest containers that hold actions in nearly all replies together, or in as many as there are.
+    """Yield the smallest sets of containers that together hold actions in nearly all replies, or in the most.
 
     Replies with one of them may have been unusable turns, so that only recorded values prove the union.
     """
@@ -401,7 +401,7 @@ def _vocabularies(container: _Container, names: Sequence[str]) -> Iterator[tuple
 
 
 def pairs_text(mapping: Mapping[str, str]) -> str:
-    """Return the meaning of words as an option says it."""
+    """Return the meaning of words in the notation of the option."""
     return ",".join(f"{action}:{word}" for word, action in sorted(mapping.items(), key=lambda each: (each[1], each[0])))
 
 
@@ -451,7 +451,7 @@ _OWN = -1
 
 
 def _meanings(word: str) -> Mapping[int, str]:
-    """Return the actions that a word may mean, by family; -1 for the name of an action with fillers, as in move_up."""
+    """Return the possible actions of a word by language; -1 for an action name with extra words, as in move_up."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", word).casefold()
     words, fillers = _words_of_directions()
     rest = [part for part in re.split(r"[\s_\-]+", plain) if part and part not in fillers]

@@ -176,7 +176,7 @@ class _Attachments:
         self._texts, self._left = texts, MOST_BYTES
 
     def put_into(self, value: Any) -> Any:
-        """Return a text with references to attachments replaced; one that is missing stays.
+        """Replace references to attachments in a text; a reference to a missing one is kept.
 
         Raises:
             UnreadableError: the messages would become too long.
@@ -204,6 +204,6 @@ def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:
 
 
 def _success(scores: Mapping[str, Mapping[str, Any]] | None) -> bool | None:
-    """Return what the only score says; None for several, and for one that is neither right nor wrong."""
+    """Return the success by the only score; None for several scores, and for one that is neither right nor wrong."""
     values = [score.get("value") for score in (scores or {}).values()]
     return _VERDICTS.get(values[0]) if len(values) == 1 and isinstance(values[0], str | int | float) else None

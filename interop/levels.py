@@ -34,7 +34,7 @@ class LeftOutError(Exception):
 
 
 class StatelessError(LeftOutError):
-    """An episode has no state, so that nothing can replay it."""
+    """An episode without a state, which cannot be replayed."""
 
     def __init__(self, detail: str) -> None:
         """Keep the description."""
@@ -85,7 +85,7 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
 def _level_of_seed(
     kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, picture: Callable[[str], Frame]
 ) -> tuple[Task, StateSource]:
-    """Return the level that PIVOT's generator makes from a seed, or that of the first picture if it shows another one.
+    """Return the level of a seed by PIVOT's generator, or that of the first picture if they differ.
 
     Raises:
         LeftOutError: neither gives a level.
@@ -140,7 +140,7 @@ def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpi
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One step of the store: a turn, or an action of it where the environment has no turns of several actions."""
+    """One step of the store: a turn, or one of its actions where the environment has no turns of several actions."""
 
     turn: int
     action: ParsedAction | None
@@ -188,7 +188,7 @@ def _slots_of_turn(env: PivotEnv, episode: RecordedEpisode, t: int, turn: Record
 def _whole_turn(
     env: PivotEnv, t: int, turn: RecordedTurn, actions: Sequence[str | int | RecordedAction], most: int
 ) -> Slot:
-    """Return a turn of several actions as one step; unusable words in it made no move."""
+    """Return a turn of several actions as one step; its unusable words did nothing."""
     usable = [action for raw in actions if (action := _action(env, t, raw)) is not None]
     moves = [move for action in usable for move in action.name.split(TURN_SEPARATOR)]
     if len(moves) > most:

@@ -52,7 +52,7 @@ class Prompts:
 
 
 def calls_of(episode: RecordedEpisode) -> str | None:
-    """Return the calls of tools in the replies as the table ``imports`` has them; None where no message has any."""
+    """Return the tool calls in the replies in the form of the table ``imports``; None if there are none."""
     if not any(turn.calls or any("tool_calls" in each for each in turn.prompt) for turn in episode.turns):
         return None
     calls = [[{"name": call.name, "arguments": call.arguments} for call in turn.calls] for turn in episode.turns]

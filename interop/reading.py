@@ -39,7 +39,7 @@ _TRIED = 500
 """Episodes of a larger source on which a guess is tried."""
 _OF_DIALECT = frozenset({LeftOut.UNCONFIRMED, LeftOut.DISAGREES, LeftOut.ACTION})
 _OTHER_LEVELS = 8
-"""Levels of other seeds that recorded rewards have to contradict."""
+"""Number of levels of other seeds that recorded rewards must contradict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Problem:
     kind: LeftOut
     detail: str
     kept: bool = False
-    """Whether nothing is lost: its row has what its distances say, or the store has the episode once."""
+    """Whether the episode counts as kept: its row has a bound, or the store has the episode already."""
     finding: Finding | None = None
     origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """More columns of its row in the table ``imports``."""
@@ -68,7 +68,7 @@ class Taken:
     agreement: tuple[bool | None, bool | None, bool | None, bool | None]
     finding: Finding
     masked: str = ""
-    """Setting ``masked`` under which it is read."""
+    """Value of the setting ``masked`` for the reading."""
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class Reading:
         ]
 
     def _remedy(self, places: Sequence[Place]) -> Remedy | None:
-        """Return the dialect that reads the source better than the declared one, if there is one."""
+        """Return the dialect that reads the source better than the declared one, or None."""
         settings = self.importer.settings
         if not isinstance(settings, ChatSettings):
             return None
@@ -225,7 +225,7 @@ class Reading:
         return Yield(len(evidence), sum(audit.contradicted for audit in trial.audits.values()), proved)
 
     def yields(self) -> list[dict[str, Any]]:
-        """Return what became of the source, by environment: the head of the yield table."""
+        """Return the counts of the yield by environment: the first rows of its table."""
         return [
             {
                 "environment": name,
@@ -283,7 +283,7 @@ class Reading:
                 plan.env.close()
 
     def _without_state(self, plan: EnvPlan, place: Place, episode: RecordedEpisode, why: str) -> Problem:
-        """Return the row of an episode that nothing can replay, with the bound that its distances give."""
+        """Return the row of an episode that cannot be replayed, with the bound from its distances."""
         bound = None
         if episode.distances is not None:
             made = bound_by_distance(episode, slots_of(plan.env, episode))
@@ -296,7 +296,7 @@ class Reading:
 
     @property
     def stored(self) -> Mapping[str, EnvPlan]:
-        """Environments of the store; without levels where it has nothing but bounds of logs without a state."""
+        """Environments of the store; without levels if it has only bounds of logs without a state."""
         return {name: plan for name, plan in self.plans.items() if plan.entries} or self._stateless
 
     def _replayed(self, plan: EnvPlan, place: Place, episode: RecordedEpisode, digest: bytes) -> "Taken | _Cut":
@@ -399,7 +399,7 @@ class Reading:
         return "", ""
 
     def _is_own_level(self, env: PivotEnv, attempt: "_Attempt") -> bool:
-        """Return whether a level that a seed gave is the recorded one."""
+        """Return whether the level of a seed is the recorded one."""
         episode, agreement = attempt.episode, attempt.agreement
         said = episode.recorder or getattr(self.importer.settings, "generator", "")
         shown = {kind for kinds in agreement.recorded for kind in kinds} & {PICTURE, BOARD, STATE}
@@ -486,5 +486,5 @@ class _Attempt:
 
 
 def digest_of(episode: RecordedEpisode) -> bytes:
-    """Return a digest of an episode as it was read."""
+    """Return a digest of an episode after reading it."""
     return sha256(episode.model_dump_json().encode() + canonical_json(episode.turns[-1].prompt).encode()).digest()[:16]

@@ -1,4 +1,4 @@
-"""Remedy for the dialect of a source: guesses are tried like commands, and the one that agrees is named.
+"""Remedy for the dialect of a source: guesses are tried on the source, and the one that agrees is named.
 
 The source is read and audited with the options of a guess, and only what imports more episodes and contradicts none of
 them is named. Words that are unknown, such as numbers, are matched with the actions by what was recorded: of all
@@ -25,7 +25,7 @@ _SAMPLE = 8
 """Episodes on which assignments of words are tried first."""
 _MOST_CANDIDATES = 12
 _MOST_NO_PLAY = 4
-"""Most replies at either end of a chat that are tried as no play."""
+"""Maximum number of replies at either end of a chat that are tried as not played."""
 _MOST_REPLIES = 20_000
 _MANY = 6
 _LEAST_PROVED = 3
@@ -52,7 +52,7 @@ class Remedy:
     text: str
     """Finding, and the options to paste, if there are any."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options that were tried on the source and import more of it; none where no guess does, or several do."""
+    """Options that were tried on the source and import more of it; empty if no guess does, or if several do."""
 
 
 def replies_in(importer: Importer, source: Path, places: Sequence[Place]) -> tuple[list[Said], str, int]:
@@ -79,7 +79,7 @@ def replies_in(importer: Importer, source: Path, places: Sequence[Place]) -> tup
 
 @dataclass(slots=True)
 class Search:
-    """Search for the dialect to declare, in place of the one that is."""
+    """Search for a dialect that fits better than the declared one."""
 
     replies: Sequence[Said]
     names: Sequence[str]
@@ -89,9 +89,9 @@ class Search:
     declared: Dialect
     trial: Trial
     before: Yield
-    """Yield of the source as it is declared."""
+    """Yield of the source under the declared dialect."""
     stated: int = 0
-    """Most actions of a turn by the text of the prompts, 0 where they do not say it."""
+    """Maximum number of actions per turn that the prompts state; 0 if they state none."""
     read: int = 0
     """Replies that the declared dialect reads."""
     yields: dict[tuple[str, int], Yield] = field(default_factory=dict[tuple[str, int], Yield])
@@ -99,14 +99,14 @@ class Search:
     agreeing: list[tuple[Guess, Yield]] = field(default_factory=list[tuple[Guess, Yield]])
     """Guesses that import more, one per reading."""
     partly: list[Guess] = field(default_factory=list[Guess])
-    """Guesses that nothing contradicts, and that read more than half of the replies."""
+    """Guesses that nothing contradicts and that read more than half of the replies."""
     unknown: list[Guess] = field(default_factory=list[Guess])
     """Guesses whose words nothing explains."""
     unproved: list[Guess] = field(default_factory=list[Guess])
-    """Guesses that read nearly all replies, and that nothing recorded confirms or contradicts."""
+    """Guesses that read nearly all replies and that no recorded value confirms or contradicts."""
 
     def remedy(self) -> Remedy | None:
-        """Return the remedy; None where no guess reads the replies better than what is declared."""
+        """Return the remedy; None if no guess reads the replies better than the declared dialect."""
         replies, declared, tag = self.replies, self.declared, self.tag
         self.read = read_whole(replies, self.names, tag, declared)
         candidates = [Guess({"words": declared.words}, self.read, f"<{declared.tag or tag}>")] if self.read else []
@@ -128,7 +128,7 @@ class Search:
         return Remedy(f"{head}; {question}") if question else None
 
     def _question(self) -> str:
-        """Return what only the user can tell; nothing where no guess comes near."""
+        """Return the question that only the user can answer; empty if no guess comes close."""
         texts = [f"{guess.look}: {_with_limit(guess)}" for guess in self.unproved[:3]]
         some = {look: options for guess in self.unproved[:3] for look, options in guess.parts.items()}
         self.partly.sort(key=lambda each: -each.read)
@@ -156,7 +156,7 @@ class Search:
         return f"nothing recorded shows how they were read, so say what was played: {'; or '.join(texts)}"
 
     def _try(self, candidate: Guess) -> None:
-        """Try a guess on the source, and keep it where it belongs."""
+        """Try a guess on the source, and add it to the list for its result."""
         explains = candidate.read >= _NEARLY_ALL * len(self.replies)
         unknown = str(candidate.options.get("words", "")).startswith("?")
         counts = Yield(0, 1, 0) if unknown else self._tried(candidate.options, 0)
@@ -198,7 +198,7 @@ class Search:
         return read_reply(self.names, self.tag, dialect, said.text, said.calls)
 
     def _same_reading(self, one: Guess, two: Guess) -> bool:
-        """Return whether two guesses play the same replies, and read the same actions where both read some."""
+        """Return whether two guesses play the same replies, and agree on the actions of replies that both read."""
         if any(one.options.get(name) != two.options.get(name) for name in ("examples", "trailing")):
             return False
         first, second = (
@@ -213,7 +213,7 @@ class Search:
         return bool(counts.taken) and not counts.contradicted and not self._tried(options, 0).contradicted
 
     def _without_ends(self, guess: Guess, contradicted: int) -> list[Guess]:
-        """Return a guess with what its turns or chats have too much: actions, or replies that were no play.
+        """Return a guess without surplus actions at the end of its turns, or without replies that were not played.
 
         Where many episodes were contradicted, and all of them have as many replies too much, that proves it.
         """
@@ -234,7 +234,7 @@ class Search:
         return fitting
 
     def _with_words(self, guess: Guess) -> list[Guess]:
-        """Return a guess with the only meaning of its words that agrees with what was recorded, if there is one."""
+        """Return a guess with the only meaning of its words that agrees with the recording, or None."""
         words = str(guess.options.get("words", ""))
         if words.startswith("?"):
             said = words[1:].split(",")

@@ -48,7 +48,7 @@ class Agreement:
     trailing: int = 0
     """Replies after the end that hold no action."""
     refuted: bool = False
-    """Whether the replay ends in another way than the log says, for another reason than the horizon."""
+    """Whether the replay ends differently from the log for a reason other than the horizon."""
     cut: int = 0
     """Turns that the log has after the budget of the replay is spent."""
 
@@ -107,7 +107,7 @@ class _Replay:
     def __init__(self, env: PivotEnv, episode: RecordedEpisode, pixels: Pixels, agreement: Agreement) -> None:
         self._env, self._episode, self._pixels, self._agreement = env, episode, pixels, agreement
         self._unlike: list[str] = []
-        """Moments of pictures that differ and show no state that can be read."""
+        """Moments of pictures that differ and show no readable state."""
         self._other_boards: dict[str, str] = {}
         """Boards of other states, with the first moment of each."""
         self._unpaid: list[str] = []
@@ -171,7 +171,7 @@ class _Replay:
             agreement.cut = len(turns)
 
     def _view(self, state: str | None, frame: str | None, text: str | None, when: str) -> None:
-        """Compare what a moment shows."""
+        """Compare the recorded values of a moment."""
         env, agreement, kinds = self._env, self._agreement, self._agreement.recorded[-1]
         if state is not None:
             current = env.changing_state()

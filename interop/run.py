@@ -58,7 +58,7 @@ class ImportResult:
     yields: Sequence[Mapping[str, Any]] = ()
     """Counts of the episodes of each environment, from reading to the store."""
     repeated: int = 0
-    """Places of the source that have the same episode as an earlier one."""
+    """Number of places with the same episode as an earlier place."""
     remedies: Sequence[str] = ()
     """Remedies for episodes that were left out."""
 
@@ -181,7 +181,7 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
 
 
 def _tasks_per_shard(plans: Iterable[EnvPlan]) -> int:
-    """Return the most levels of a shard, so that none has more than about twice ``EPISODES_AT_ONCE`` episodes."""
+    """Return the maximum number of levels per shard, so that it has at most about twice ``EPISODES_AT_ONCE``."""
     counts = [[plan.samples[task] for task in range(len(plan.tasks))] for plan in plans]
     size = 128
     while size > 1 and any(

@@ -14,7 +14,7 @@ from .episode import RecordedEpisode
 from .levels import LeftOutError
 
 _ARGUMENTS = ("kwargs", "options")
-"""Settings that a foreign environment gets as they are, such as the size of its level."""
+"""Settings that a foreign environment gets unchanged, such as the size of its level."""
 _MOST_CHARACTERS, _LARGEST_NUMBER = 8192, 100
 _NO_SIZES = frozenset({"max_steps", "screen_size"})
 """Arguments that may be larger numbers."""

@@ -99,7 +99,7 @@ class Files:
         return infos[index]
 
     def reply(self, t: int, info: Mapping[str, Any]) -> str | None:
-        """Return the raw reply of a turn; texts of other numbers than turns hold summaries, too, and are not used."""
+        """Return the raw reply of a turn; texts that are not one per turn hold summaries and are not used."""
         if isinstance(raw := info.get("llm_raw_response"), str):
             return raw
         texts = self._texts()

@@ -131,7 +131,7 @@ class VerifiersImporter(Importer):
 
 
 def _path(nodes: list[_Node]) -> list[_Node]:
-    """Return the nodes from a root to the last sampled one; all nodes where none has a parent."""
+    """Return the nodes from a root to the last sampled one; all nodes if none has a parent."""
     if all(node.parent is None for node in nodes):
         return nodes
     last = index = max((index for index, node in enumerate(nodes) if node.sampled), default=None)

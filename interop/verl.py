@@ -110,7 +110,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _success(said: Any) -> bool | None:
-    """Return what the column of successes says; NaN says nothing."""
+    """Return the success column's value; None for NaN."""
     return bool(said) if isinstance(said, bool | int | float) and math.isfinite(said) else None
 
 

@@ -1,4 +1,4 @@
-"""The compact action log: what happened in each step, one line a step, for the Analyzer and for people.
+"""The compact action log: one line per step, for the Analyzer and for people.
 
 A line reads ``step 0: action=left moved=true remaining_turns=8``. Which ``info`` keys follow the action, and in which
 order, is the environment's ``EnvProfile.log_fields``. A key that a step does not have is left out of its line, so that
@@ -27,7 +27,7 @@ MOST_DECIMALS = 17
 
 
 def number_text(value: float, decimals: int = FLOAT_DECIMALS) -> str:
-    """Return a measurement as the log shows it."""
+    """Return a measurement in the notation of the log."""
     # Adding 0.0 turns a rounded -0.0 into 0.0, which no reader should have to wonder about.
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
@@ -84,7 +84,7 @@ def action_log(
 
 
 def log_decimals(solver: Solver, cases: Sequence[Case], answers: Sequence[Verdict | Unsolved]) -> list[int]:
-    """Return with how many decimals the log of each case has to be shown, so that the label can be read from it.
+    """Return the number of decimals that each case's log needs so that the label can be derived from it.
 
     The solver gives the rounded log the same verdict, and a measurement of the certificate, rounded in the same way,
     takes as much as the certificate says. A case without a verdict has nothing that could be lost.

@@ -25,7 +25,7 @@ VERSIONS: Mapping[LogDetail, str] = {"full": "2", "actions": "2+actions"}
 """Version of the template by the kind of log; any change of its text, of the wording tables or of the log raises it."""
 
 LOG_HEADING = "\n- Compact action log:\n"
-"""Stands once in every prompt: no text of an episode above it can hold a line break. The log is all that follows."""
+"""Occurs once in every prompt, because no earlier text can contain a line break; the log follows it."""
 
 
 def one_line(text: str) -> str:
@@ -34,7 +34,7 @@ def one_line(text: str) -> str:
 
 
 def how_to_read(profile: EnvProfile, num_steps: int, inside: Sequence[int] = ()) -> str:
-    """Say how the collage is to be read; ``inside`` has the number of frames inside of each turn."""
+    """Explain how to read the collage; ``inside`` has the number of frames within each turn."""
     tiles = episode_tiles(profile.tiles, range(num_steps + 1), [range(count) for count in inside])
     columns, rows = grid_shape(len(tiles.frames))
     last = num_steps - 1
@@ -97,7 +97,7 @@ def _opening(
         "Constraints:",
         f"- {_RELY[log]}",
         f"- Steps are counted from 0. {step} has to be an integer from 0 to {last}, the label of a tile.",
-        # Where only the last step can be the pivot, a claim that all steps are alike would contradict the advice.
+        # If only the last step can be the pivot, a sentence that all steps are alike would contradict the advice.
         "- Decide from this episode alone"
         + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
         f"- {words.advice}" + (f" {words.log_advice}" if log == "full" and words.log_advice else ""),

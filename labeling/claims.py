@@ -1,4 +1,4 @@
-"""Claims of a free text: words that no negation and no condition takes back."""
+"""Claims in a free text: words that no negation or condition revokes."""
 
 import re
 
@@ -11,7 +11,7 @@ _TAKEN_BACK = re.compile(
 
 
 def claimed(pattern: re.Pattern[str], text: str) -> str | None:
-    """Return the first words that match and that the words before them in the clause do not take back, or None.
+    """Return the first match that no earlier word of its clause negates or makes conditional, or None.
 
     A negation, an infinitive or a conditional takes a claim back: ``never reached the goal``, ``tried to have reached
     the goal``, ``would have reached the goal``. This is a rough rule about English, like all that are about free texts.

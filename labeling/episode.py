@@ -1,4 +1,4 @@
-"""Records that every module of labelling shares: the failed episode, and which words its target uses."""
+"""Records shared by all modules of labelling: the failed episode, and the vocabulary of its target."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +63,6 @@ class FailedEpisode:
         return len(self.actions)
 
     def case(self) -> Case:
-        """Return the episode as a solver sees it."""
+        """Return the episode as input of a solver."""
         most = actions_per_turn(self.env_config)
         return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations, most)

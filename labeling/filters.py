@@ -1,4 +1,4 @@
-"""The factual filters: the rules that a label must pass before anyone trains on it.
+"""The factual filters: the rules that a label must pass before it is used for training.
 
 Every rule judges every label of its environments, and every objection is kept: a rule never hides another. Adding a
 rule takes one class and one entry point in the group ``pivot.filters``.
@@ -19,7 +19,7 @@ from .target import BadTargetError, Target, parse_target, profile_under, target_
 
 
 class TargetFilter(Filter):
-    """The target parses, and it says what the label says, about a step that the episode has."""
+    """The target can be parsed and agrees with the label, about a step that the episode has."""
 
     name: ClassVar[str] = "target"
     config_type: ClassVar[type[Settings]] = Settings
@@ -108,7 +108,7 @@ def is_rendered(env: str, text: str) -> bool:
 
 
 def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: Offer | None = None) -> Objection | None:
-    """Return what is wrong with a text that should be rendered from checked facts; None when nothing is.
+    """Return the problem of a text that should be rendered from checked facts; None if there is none.
 
     Args:
         text: the guidance.

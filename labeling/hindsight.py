@@ -1,4 +1,4 @@
-"""Hindsight about a failed episode as a Teacher's prompt shows it.
+"""Hindsight about a failed episode, in the form that a Teacher's prompt shows.
 
 A Teacher prompt is the Student's prompt with a context: a panel of three frames around the pivot step, the failure
 mode, the step, a plan that still worked, guidance. Grid prompts take the panel right after the current picture and the
@@ -22,7 +22,7 @@ Part = Literal["panel", "mode", "pivot", "plan", "guidance", "skill"]
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """Hindsight about an episode, as the Teacher's prompt shows it."""
+    """Hindsight about an episode in the Teacher's prompt."""
 
     parts: tuple[Part, ...]
     step: int

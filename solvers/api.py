@@ -117,7 +117,7 @@ def certify_batch(
 def _answers(
     kind: type[Solver], settings: plugins.Settings, cases: list[Case], seconds: float | None
 ) -> list[Verdict | Unsolved]:
-    """Label cases; under a time limit, raise the cap of states as long as time is left."""
+    """Label cases; under a time limit, raise the cap of states until the time is used up."""
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CertifyError(f"time_limit: found {shown(seconds)}, expected seconds, more than 0, or None")
     most: int | None = getattr(settings, CAP, None)

@@ -190,7 +190,7 @@ def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], 
 
 
 def _unknown_words(field: str, words: Sequence[str], allowed: Sequence[str]) -> Misfits:
-    """Yield the words that are not allowed; of an action like ``pick(1,2)|push(3)`` the first word counts."""
+    """Yield the disallowed words; of an action such as ``pick(1,2)|push(3)`` the first word counts."""
     for word in words:
         if word not in allowed and re.split(r"[(|]", word)[0] not in allowed:
             yield Misfit(field, word, f"one of {', '.join(allowed)}")
@@ -307,7 +307,7 @@ class Solver(Plugin, ABC):
         raise CertifyError(f"distances: the solver of {cls.name} needs the level; give initial_state")
 
     def needed(self, raw: float) -> float | None:
-        """Return the needed amount for a measured one, in the unit of the certificate; None if they are not comparable.
+        """Convert a measured amount to the unit of the certificate; None if they are not comparable.
 
         Displayed distances are rounded such that they need as many turns as the certificate says.
         """
@@ -459,7 +459,7 @@ class Prover(Plugin, ABC):
 
 
 def differences(label: Verdict, right: Verdict) -> tuple[str, ...]:
-    """Return a problem for each field of a label, or of its certificate, for which a prover gives another value."""
+    """Return a problem for each field of a label, or of its certificate, that differs from the prover's value."""
     values = [
         (each.name, getattr(one, each.name), getattr(other, each.name))
         for one, other in ((label, right), (label.certificate, right.certificate))

@@ -29,7 +29,7 @@ class PuzzleSettings(Settings):
 
 
 class PuzzleProver(Prover):
-    """Prover of one puzzle; it caches the last level, because rollouts of a level are proved in succession."""
+    """Prover of one puzzle; it caches the last level, because rollouts of a level come in succession."""
 
     config_type: ClassVar[type[Settings]] = PuzzleSettings
     game_type: ClassVar[Callable[[str, int, int], Game]]
@@ -95,7 +95,7 @@ def _is_turn(name: str, most: int) -> bool:
 
 
 def _turns(moves: float | None, most: int) -> float | None:
-    """Return the turns that so many actions take; infinity stays."""
+    """Convert a number of actions to turns; infinity stays."""
     return moves if moves is None or moves == inf else ceil(moves / most)
 
 
@@ -105,7 +105,7 @@ def _limit(claimed: float | None, most: int) -> int | None:
 
 
 def _fatal_action(game: Game, state: Hashable, case: Case, step: int) -> int | None:
-    """Return the first action of a turn after which the goal is out of reach in the actions that are then left."""
+    """Return the index of the first action of a turn after which the goal is out of reach in the actions left."""
     left = (case.horizon - step) * case.actions_per_turn
     if case.actions_per_turn == 1 or case.actions[step] == NOTHING or not game.in_time(state, left):
         return None

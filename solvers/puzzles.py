@@ -42,7 +42,7 @@ class Search(ABC):
     success: ClassVar[str]
     """Name of a success in messages, as in ``every box is on a target``."""
     ending: ClassVar[str]
-    """The same of the turn that brings it, as in ``solved the level``."""
+    """The same for the turn that ends the episode, as in ``solved the level``."""
 
     @abstractmethod
     def move(self, state: Any, direction: int) -> Any:

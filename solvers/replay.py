@@ -1,4 +1,4 @@
-"""Proof of a label by replay alone, for environments that have no solver of their own.
+"""Proof of a label by replay alone, for environments without a solver of their own.
 
 It shares no code with the search that made the label and never restores a state: every state is reached by ``reset``
 and all actions from the start. What needs more steps than allowed is undecided.
@@ -31,7 +31,7 @@ class _TooLargeError(Exception):
 
 @dataclass
 class Game:
-    """A level that is played from its start again for every question."""
+    """A level that is replayed from its start for every question."""
 
     env: Any
     """A gymnasium environment."""
@@ -42,7 +42,7 @@ class Game:
     won: Callable[[Any, float, bool, Mapping[str, Any]], bool]
     """Return whether a step succeeded, from environment, reward, ``terminated`` and ``info``."""
     won_at_start: Callable[[Mapping[str, Any]], bool] = lambda _info: False
-    """Return whether ``info`` of reset says that the goal is reached already."""
+    """Return whether ``info`` of ``reset`` reports success already."""
     allows: Callable[[str, Mapping[str, Any]], bool] = lambda _name, _info: True
     """Return whether ``info`` of the last answer allows an action."""
     full: Callable[[Any], Hashable] | None = None
@@ -102,7 +102,7 @@ class Game:
         return [*keys, self._key(observation)]
 
     def _changes_nothing(self, plan: Sequence[str]) -> bool:
-        """Return whether the environment, whose last step raised, is as it was after the plan before; replay that."""
+        """Return whether the environment, whose last step raised, is unchanged since the plan before; replay it."""
         assert self.full is not None
         if begin := getattr(self.full, "begin", None):
             begin()
@@ -173,7 +173,7 @@ class Game:
 
 
 def _growing(plans: Mapping[Hashable, Any]) -> Iterator[Hashable]:
-    """Yield the keys of a mapping that grows meanwhile, in the order in which they are added."""
+    """Yield the keys of a mapping in insertion order, including keys added meanwhile."""
     order: list[Hashable] = []
     place = 0
     while place < len(plans):

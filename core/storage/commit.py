@@ -12,7 +12,7 @@ from ..errors import StoreError, printable
 from .base import Storage
 
 COMMIT = ".commit"
-"""Folder in which the objects of a step are prepared, under the names that they will have."""
+"""Folder in which the objects of a step are prepared, under their final names."""
 
 JOURNAL = f"{COMMIT}/journal.json"
 
@@ -24,7 +24,7 @@ class Step:
     source: str
     """The prepared folder."""
     target: str
-    """The folder whose place it takes."""
+    """The folder that it replaces."""
     mark: str
     """Identity of the prepared folder, also after it was moved (:meth:`Storage.folder_id`)."""
     objects: tuple[str, ...]
@@ -72,7 +72,7 @@ def roll_forward(storage: Storage, objection: Objection) -> bool:
 
 
 def refuse_interrupted(storage: Storage, command: str) -> None:
-    """Refuse a storage with an unfinished step, for a reader that compares all objects with each other.
+    """Refuse a storage with an unfinished step; for readers that compare all objects with each other.
 
     Other readers need not: what they open is the old version or the new one at any moment.
 
@@ -120,7 +120,7 @@ def _names(step: Step) -> list[str]:
 
 
 def _name_problem(name: str) -> str | None:
-    """Say what is wrong with a name that is to be below the root."""
+    """Return why a name is not a valid name below the root, or None."""
     if name.isprintable() and not {"", ".", ".."}.intersection(name.split("/")):
         return None
     return f"it names {printable(repr(name))}, which is not a name below the store"

@@ -71,7 +71,7 @@ class StorageFiles(AbstractFileSystem):
         return {"name": path, "size": stat.bytes if stat else 0, "type": "file" if stat else "directory"}
 
     def modified(self, path: str) -> datetime:
-        """Return a time that differs between versions of an object: readers use it to notice changes."""
+        """Return a time that differs between versions of an object; DuckDB uses it to detect changes."""
         stat = self._storage.stat(self._name(path))
         return datetime.fromtimestamp(crc32(stat.changed.encode()) if stat else 0, UTC)
 

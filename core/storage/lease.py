@@ -1,4 +1,4 @@
-"""The writer's lock in an object store: an object that its holder renews, so that a killed holder loses it.
+"""The writer's lock in an object store: an object that its holder renews, so that a killed holder's lock expires.
 
 Only conditional writes change the lock: it is created if it does not exist, or written over exactly the version that
 was read. The server's clock decides whether a lease has expired: its time of the last write of the lock is compared
@@ -52,7 +52,7 @@ class LockObject(Protocol):
         ...
 
     def write(self, content: bytes, over: Version | None) -> Version | None:
-        """Create the lock, or write over version ``over``; return None if it exists already, or has another version."""
+        """Create the lock, or overwrite version ``over``; return None if another version exists."""
         ...
 
     def server_time(self) -> datetime:
@@ -217,7 +217,7 @@ class Lease:
             )
 
     def _write(self, holding: Holding, over: Version | None) -> bool:
-        """Write the lock over a version; a write whose answer was lost counts as done."""
+        """Overwrite a version of the lock; a write whose response was lost counts as done."""
         sent = time.monotonic()
         version = self._lock.write(holding.encode(), over)
         if version is None:
@@ -243,7 +243,7 @@ class Lease:
     def _renew(self) -> None:
         """Renew the lease, or note that it is lost."""
         if self._write(replace(self._mine, renewals=self._mine.renewals + 1), self._version):
-            return  # also if late: it replaced our own version, so no other process acquired it
+            return  # valid even if late: it replaced our own version, so no other process acquired the lock
         there, silent = self._lock.read(), time.monotonic() - self._renewed
         other = f" to process {Holding.decode(there[0], self._address).holder}" if there is not None else ""
         self._lost = _lost(self._address, f"was renewed {silent:.0f} s ago and is lost{other}")
@@ -301,7 +301,7 @@ _WAIT = "wait for its end, or choose another --out"
 _LEASES: dict[str, Lease] = {}
 """Leases of this process, by token."""
 _WATCHED: dict[str, Watch] = {}
-"""Leases of other processes for which this one works, by token."""
+"""Leases of other processes on whose behalf this one works, by token."""
 
 
 def _lost(address: str, what: str) -> str:

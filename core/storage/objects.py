@@ -40,7 +40,8 @@ _WORK = {"timeout": f"{_REQUEST_SECONDS:.0f}s", "connect_timeout": "5s"}, None
 """Client options, and the seconds for which requests are repeated: the first request, and all others
 (:func:`_patience`)."""
 _MOST_RETRIES = 10_000
-"""So many that the seconds decide: with the jittered pauses of the library, ten retries are used up in two seconds."""
+"""Practically unlimited, so that only the time limit ends the retries: with the library's jittered pauses, ten retries
+take two seconds."""
 
 
 def _library() -> Any:
@@ -126,7 +127,7 @@ class ObjectStorage(Storage):
             raise
 
     def cached_stat(self, name: str) -> Stat | None:
-        """Return the same from the first listing of its folder or from our own last write: one request per folder."""
+        """Return the result of :meth:`stat` from the first listing of its folder or from our own last write."""
         return self._listed.of(name, self)
 
     @contextlib.contextmanager
@@ -180,7 +181,7 @@ class ObjectStorage(Storage):
             raise OSError(str(explained("read", self.address(name), error, endpoint(self.root.text)))) from error
 
     def read_bytes(self, name: str, limit: int = -1) -> bytes:
-        """Read an object by one request, or none where it was prefetched."""
+        """Read an object by one request, or from the prefetched ones."""
         del limit  # most objects are shorter than what is worth a second request
         if name in self._prefetched:
             return self._prefetched[name]
@@ -361,7 +362,7 @@ def _listed(address: str, lease: str) -> _Listed:
 
 
 class _Ranges(io.RawIOBase):
-    """A seekable stream over an object that fetches ranges as they are read."""
+    """A seekable stream over an object that fetches byte ranges on demand."""
 
     def __init__(self, storage: ObjectStorage, name: str, head: bytes, size: int) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Formats that a store is exported in: :mod:`.base` has the contract, every other module one format."""
+"""Export formats of a store: :mod:`.base` has the contract, every other module one format."""

@@ -1,4 +1,4 @@
-"""The contract of an export format (group ``pivot.exporters``): which rows a trainer reads, and with which columns.
+"""The contract of an export format (group ``pivot.exporters``): the rows and columns that a trainer reads.
 
 A format is one file: a subclass of :class:`Exporter` with the columns of its tables. ``pivot export NAME STORE`` runs
 it over the shards of a finished store; the format ``dataset`` is a part of every store.
@@ -139,7 +139,7 @@ class Exporter(Plugin):
     )
     config_type: ClassVar[type[Settings]] = Settings
     version: ClassVar[str] = "1"
-    """Raised with every change of the rows that it makes of the same store."""
+    """Raised with every change of the rows that the format makes of an unchanged store."""
     plays: ClassVar[bool] = False
     """Whether environments run, whose code the call then has to allow."""
     shows_prompts: ClassVar[bool] = False
@@ -149,7 +149,7 @@ class Exporter(Plugin):
 
     @classmethod
     def refusal(cls, solver: type[Solver]) -> str | None:
-        """Return why an environment with this solver has no rows in this format, with what to do; None if it has."""
+        """Return why an environment with this solver has no rows here, and what to do; None if it has rows."""
         del solver
         return None
 

@@ -120,7 +120,7 @@ def card_text(
     files: Mapping[str, FileRecord],
     with_picture: bool,
 ) -> str:
-    """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
+    """Return the whole card; ``run`` is the content of ``run.json``, and the card stores its digest."""
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
@@ -187,7 +187,7 @@ def row_counts(store: Store, folder: str) -> RowCounts:
 
 
 def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
-    """Return the tables of counts, modes, reject reasons, evidence and bounds; None for an empty one."""
+    """Return the tables of counts, modes, reject reasons, evidence and bounds; None in place of an empty table."""
     shards, config = store.config.shards(), store.config
     labels = pl.concat(  # the environments come from the file names, to avoid a join
         store.scan(LABELS, [shard for shard in shards if shard.env == env]).with_columns(env=pl.lit(env))
@@ -230,7 +230,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .sort("env", "failure_mode")
         .collect()
     )
-    # What confirms the records; all are "played" if they are rollouts of PIVOT itself.
+    # Evidence of the records; all have "played" if they are rollouts of PIVOT itself.
     usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
     words = pl.col("evidence").list.join(", ").alias("evidence")
     evidence = labels.filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
@@ -272,7 +272,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
 
 
 DRAWN_FROM = 4_096
-"""Episodes of every environment, the first ones, among which the example is chosen: more hold no livelier one."""
+"""Number of episodes per environment among which the example is chosen; a larger sample finds no livelier one."""
 
 
 def example_picture(store: Store) -> bytes | None:

@@ -36,8 +36,7 @@ class CorrectionSettings(Settings):
     """Settings of the format."""
 
     replies: Literal["sibling", "template"] = "sibling"
-    """Where the reply comes from: a rollout of the level that took the action there, if one did; or always a
-    template."""
+    """Source of the reply: a rollout of the level that took the action there, if there is one; or always a template."""
 
 
 class CorrectionsExporter(PlanExporter):

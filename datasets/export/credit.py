@@ -82,7 +82,7 @@ class CreditExporter(TrainerExporter):
 
 
 def case_of(each: LabelledEpisode) -> Case:
-    """Return an episode as a solver sees it."""
+    """Return an episode as input of a solver."""
     episode, steps = each.episode, each.steps
     states = [step["state"] for step in steps]
     return Case(

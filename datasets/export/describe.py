@@ -118,7 +118,7 @@ class EpisodeView:
 
 
 def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS) -> str:
-    """State a certificate in one sentence, its scores with as many decimals as the log."""
+    """State a certificate in one sentence, with the log's number of decimals for scores."""
     unit = certificate["unit"]
     if certificate["kind"] == "convention":
         earlier = certificate["raw_before"]

@@ -109,7 +109,7 @@ def _turns(
         taken, seen = [*names[:pivot], *verdict.witness], list(trajectory.get("observations", ()))[: pivot + 1]
         if env is not None:
             seen = [env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))[0]]
-            for name in taken[:-1]:  # a word that is not an action is a turn without one
+            for name in taken[:-1]:  # a turn whose word is not an action counts as a turn without an action
                 seen.append(env.step(named[name])[0] if name in named else seen[-1])
         elif len(seen) <= pivot:
             raise CertifyError(

@@ -101,7 +101,7 @@ class ExportPlan:
         return kind(read_settings(kind.config_type, self.settings, f"setting of export {self.name}: "))
 
     def record(self) -> dict[str, Any]:
-        """Return the plan as ``export.json`` has it."""
+        """Return the content of ``export.json``."""
         return {
             "format": self.name,
             "settings": dict(self.settings),

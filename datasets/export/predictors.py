@@ -1,4 +1,4 @@
-"""Trivial predictors of pivot and mode: what a failure gives away without its pictures.
+"""Simple predictors of pivot and mode: what can be predicted about a failure without its pictures.
 
 Each is fitted on the failures of one environment's training split and then reads one failure at a time: its actions,
 the fields of its compact log and its length, nothing else. How often they are right is what any Analyzer has to beat
@@ -25,7 +25,7 @@ _PRIMITIVE = re.compile(r"(pick|place|push)\(")
 
 @dataclass(frozen=True)
 class LoggedFailure:
-    """A labelled failure as its log shows it. ``T`` is the number of steps."""
+    """The log of a labelled failure. ``T`` is the number of steps."""
 
     env: str
     horizon: int
@@ -37,7 +37,7 @@ class LoggedFailure:
     pivot_step: int
     failure_mode: str
     initial_state: str = ""
-    """Level, for fitting alone; empty in a failure that a predictor is asked about."""
+    """Level; used by fitting alone, empty in a failure to predict."""
     env_config: str = ""
     """Settings of the environment, JSON, for fitting alone."""
 
@@ -83,7 +83,7 @@ class LoggedFailure:
 
 @lru_cache(maxsize=1024)
 def _value(text: str) -> Any:
-    """Read a value of the compact log: JSON where it is some, else the text itself."""
+    """Read a value of the compact log: parsed JSON if it is valid JSON, else the text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -117,11 +117,11 @@ def _mode(train: Sequence[LoggedFailure]) -> str:
     return most_common([each.failure_mode for each in train])
 
 
-# What the log says by arithmetic, an environment at a time
+# Labels that follow from the log by arithmetic, per environment
 
 
 def fit_arithmetic(train: Sequence[LoggedFailure]) -> Predictor:
-    """Read the label off the log as far as sums can: stages or metres against turns, falls, wasted turns.
+    """Compute the label from the log by sums: stages or metres against turns, falls, wasted turns.
 
     For navigation, primitiveskill and svg this is the rule of the label itself, on the numbers as they are logged; a
     log without those numbers (``actions``) leaves the last step. In the puzzles, and in any other environment, the log
@@ -159,7 +159,7 @@ def _wasted(failure: LoggedFailure) -> list[int]:
 
 
 def _step_beyond(wasted: Sequence[int], allowance: int) -> int:
-    """Return the first step at which more than ``allowance`` turns were wasted; the last step where there is none."""
+    """Return the first step at which more than ``allowance`` turns were wasted, or the last step."""
     return min(bisect_right(wasted, allowance), len(wasted) - 1)
 
 
@@ -170,17 +170,17 @@ def _best_allowance(train: Sequence[LoggedFailure]) -> int:
         return sum(_step_beyond(sums, allowance) != each.pivot_step for sums, each in zip(wasted, train, strict=True))
 
     longest = max(len(each.actions) for each in train)
-    # A step wastes two turns at most; a horizon is a number of a store that others may have written.
+    # A step wastes two turns at most; the horizon comes from a store that may be foreign, so it is not trusted.
     return min(range(min(2 * longest + 1, max(each.horizon for each in train))), key=misses)
 
 
 def _first_fatal(needed: Sequence[float], horizon: int) -> int:
-    """Return the first step after which more is needed than turns are left; the last step where there is none."""
+    """Return the first step after which more turns are needed than are left, or the last step."""
     return next((t for t, amount in enumerate(needed) if amount > horizon - 1 - t), len(needed) - 1)
 
 
 def _carried(failure: LoggedFailure, name: str) -> list[float] | None:
-    """Return a field of every step, a missing one carried forward (back, at the start); None where it is nowhere."""
+    """Return a field of every step, gaps filled with the value before (at the start, after); None if all lack it."""
     values = [info.get(name) for info in failure.infos]
     logged = [value for value in values if isinstance(value, int | float)]
     if not logged:
@@ -211,7 +211,7 @@ def _navigation(failure: LoggedFailure) -> Guess:
 
 
 def _primitiveskill(failure: LoggedFailure) -> Guess:
-    """Stages that are open against turns that are left, one stage a turn."""
+    """Compare the open stages with the turns left, one stage per turn."""
     stages = _carried(failure, "remaining_stages")
     step = failure.last if stages is None else _first_fatal(stages, failure.horizon)
     calls = [_PRIMITIVE.findall(action) for action in failure.actions]
@@ -229,7 +229,7 @@ def _primitiveskill(failure: LoggedFailure) -> Guess:
 
 
 def _svg(failure: LoggedFailure) -> Guess:
-    """The last submission; its score against that of the one before."""
+    """Return the last submission, with the mode by its score against the one before."""
     scores, last = _carried(failure, "average_score"), failure.last
     if failure.moved[last] is False:
         mode = "format"

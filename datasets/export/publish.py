@@ -1,4 +1,4 @@
-"""A store's dataset and card on the Hugging Face hub: one commit a version, so that nobody ever sees half of one.
+"""A store's dataset and card on the Hugging Face hub: one commit per version, so that readers never see a partial one.
 
 Content is sent first, where nobody sees it, and what is there already is not sent again; the commit that names all of
 it comes last. After a kill the same call therefore goes on, and once more it says that all is done.
@@ -34,14 +34,14 @@ AT_ONCE = 64
 
 _OURS = re.compile(rf"(?:[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)})")
 _BESIDE = re.compile(r"\.gitattributes|\.gitignore|LICENSE[\w.-]*")
-"""Files of a repository that a version leaves as they are."""
+"""Files of a repository that publishing leaves unchanged."""
 
 _TRANSPORT: tuple[type[Exception], ...] = (
     OSError,
     ValueError,
     *(each for each in HfHubHTTPError.__mro__ if each.__name__ == "HTTPError" and issubclass(each, Exception)),
 )
-"""Among them what the library's own HTTP client raises where no answer comes; which one that is changes."""
+"""Errors of a missing answer, with those of the library's own HTTP client, which differ between its versions."""
 
 Say = Callable[[str], None]
 
@@ -53,18 +53,18 @@ class Publication:
     repo: str
     revision: str
     commit: str | None
-    """Commit of the hub that holds the version; None where nothing was made of it."""
+    """Commit of the hub that has the version; None if no commit was made."""
     files: int
     """Files of the version."""
     sent: int
-    """Those of them that differed from what the hub showed."""
+    """Number of files whose content differed from the hub's."""
     sent_bytes: int
     removed: int
-    """Files of an earlier version that this one has not."""
+    """Number of removed files, which an earlier version had and this one lacks."""
     is_new: bool
     """Whether there was no such repository or branch before."""
     config: str
-    """A config that holds rows."""
+    """Name of a config with rows."""
 
     @property
     def already_there(self) -> bool:
@@ -94,7 +94,7 @@ class VersionFile:
 
 
 def version_files(store: Store) -> dict[str, VersionFile]:
-    """Return the files of a store's dataset by their names on the hub, each of them hashed and as the manifest says.
+    """Return the files of a store's dataset by their names on the hub; each is hashed and compared with the manifest.
 
     Raises:
         StoreError: a run writes the store, or a file is missing, changed, or not in the manifest.
@@ -173,13 +173,13 @@ def publish(
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """A branch of a repository as it is."""
+    """The current state of a branch of a repository."""
 
     commit: str | None
     """Last commit of the branch; None for a new branch, which starts from the main one."""
     private: bool
     files: Mapping[str, str]
-    """SHA-256 of the content, or the number that git gives to it."""
+    """SHA-256 of the content, or git's object id, by name."""
 
     @classmethod
     def of(cls, api: HfApi, repo: str, revision: str) -> "_Remote | None":
@@ -197,7 +197,7 @@ class _Remote:
 
 
 def _is_same(store: Store, file: VersionFile, shown: str | None) -> bool:
-    """Whether the hub shows a file as it is; small ones it knows by git's number of them."""
+    """Return whether the hub has the same content of a file; for small files it reports git's object id."""
     if shown is None or shown == file.record.sha256:
         return shown is not None
     if len(shown) != 40:
@@ -254,7 +254,7 @@ def _addition(store: Store, name: str, file: VersionFile) -> CommitOperationAdd:
 
 @contextlib.contextmanager
 def _explained(repo: str) -> Iterator[None]:
-    """Say what the hub answered, and never what it was sent."""
+    """Raise errors with the hub's answer, and never with the request, which holds the token."""
     again = "then run the same command again: what was sent is kept, and nobody sees it yet"
     try:
         yield

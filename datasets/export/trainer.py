@@ -1,4 +1,4 @@
-"""Base of the formats for trainers: the columns that rows have in common, and one row builder per format."""
+"""Base of the formats for trainers: the columns that their rows share, and one row builder per format."""
 
 import json
 from abc import abstractmethod
@@ -21,7 +21,7 @@ PICTURE = "<image>"
 """Mark of a picture in the text of a chat."""
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 CHAT = pa.list_(MESSAGE)
-"""Chat messages whose content is one text with :data:`PICTURE` in the places of the pictures."""
+"""Chat messages whose content is one text, with :data:`PICTURE` in place of each picture."""
 
 _CALL = [
     ("id", pa.string()),
@@ -87,7 +87,7 @@ def _joined(content: Any) -> str:
 
 
 def is_plain(reply: str) -> bool:
-    """Whether a reply holds no mark that a trainer would take for a picture or for the end of a turn."""
+    """Return whether a reply has no mark that a trainer would read as a picture or as the end of a turn."""
     return PICTURE not in reply and "<|" not in reply
 
 
@@ -95,7 +95,7 @@ WITHOUT_PLANS = {
     "heuristic": "a heuristic, which proves no action safe",
     "convention": "a convention, after which no action is fatal or safe",
 }
-"""Kinds of certificates without a plan, and what they are."""
+"""Kinds of certificates without a plan, with their description."""
 
 
 class TrainerExporter(Exporter):

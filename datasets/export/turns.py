@@ -1,4 +1,4 @@
-"""Turns that an export shows: the agent's own, replies of sibling rollouts, and those of a certified plan.
+"""Turns in an export: the agent's own, replies of other rollouts of the level, and those of a certified plan.
 
 A certified plan is a label's witness. Its first turn is the pivot, where the agent's own prompt is stored; the pictures
 of the later ones are rendered by executing the plan, and their prompts by the agent's template.
@@ -62,7 +62,7 @@ class PlannedTurn:
     state: str
 
     def thought(self, spoken: str) -> str:
-        """Return a thought that the certificate proves, which names the action as the agent writes it."""
+        """Return a thought that the certificate proves; it names the action in the agent's own words."""
         turns = f"{self.need} turn{'s' * (self.need > 1)}"
         return f"The goal takes {turns} from here, and {self.turns_left} are left. The next action is {spoken}."
 
@@ -170,7 +170,7 @@ class ShardTurns:
         return self._writer.written(action, example, shown, thought)
 
     def _example(self, each: LabelledEpisode) -> tuple[Said | None, str]:
-        """Return the first reply of an episode, else of the shard, that names its actions."""
+        """Return the first reply of the episode, or of the shard, that names its actions."""
         for step in chain(each.steps, *self.steps.values()):
             said = self.said(step)
             if said is not None and step["action_valid"] and self._writer.names_exactly(said, step["action"]):
@@ -218,7 +218,7 @@ class ShardTurns:
         if label is None or not label["witness"] or not each.steps[label["pivot_step"]]["prompt_hash"]:
             return
         failure, plan, pivot = self._shard.failures[each.episode["episode_id"]], label["witness"], label["pivot_step"]
-        if self._imported is not None:  # what its agent would have been sent after another action is unknown
+        if self._imported is not None:  # the prompt after another action is unknown
             most = 1
         replayer = self._replayer(failure)
         try:

@@ -36,7 +36,7 @@ VIEWS = (*BASE, *DERIVED)
 _KEY_ALONE = ("env_config", "policy_config")
 """Columns that views by shard group by and never show: long texts, compared a million times."""
 _EPISODES_AT_ONCE = 65_536
-"""Episodes of the shards that are read together, so that their join stays under 100 MB."""
+"""Number of episodes whose shards are read together, so that their join stays under 100 MB."""
 _MEMORY = "512MiB"
 """Memory of DuckDB before it spills to disk. The process needs another 200 MB for libraries and open files."""
 
@@ -93,14 +93,14 @@ def connect(
 
 
 def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
-    """Return the views that some queries name, and the views that these use, each with its needed columns.
+    """Return the views that the queries name, and the views that these use, each with its needed columns.
 
     A view that is read by shard uses no other. An empty set means all columns.
     """
     needed: dict[str, set[str]] = {}
     for query_text in queries:
         for name in set(VIEWS).intersection(re.findall(r"\w+", query_text.lower())):
-            needed[name] = set()  # who asks for it by name may ask for any column
+            needed[name] = set()  # a query that names it may use any column
     for name in [*reversed(DERIVED)]:
         if name not in needed or DERIVED[name].by_shard:
             continue
@@ -129,7 +129,7 @@ def _read_by_shard(
         ThreadPoolExecutor(len(names), "pivot-views") as threads,
         contextlib.ExitStack() as stack,
     ):
-        # DuckDB works on so few rows with one thread, so the views are made beside each other.
+        # DuckDB uses one thread for so few rows, so the views are made in parallel.
         made = [_Made(name, stack.enter_context(connection.cursor()), needed[name]) for name in names]
         for tables in batches:
             for work in [threads.submit(view.add, tables) for view in made]:
@@ -137,7 +137,7 @@ def _read_by_shard(
 
 
 class _Made:
-    """A view that becomes a table, some shards at a time, through a connection of its own."""
+    """A view that becomes a table, a few shards at a time, through its own connection."""
 
     def __init__(self, name: str, connection: duckdb.DuckDBPyConnection, columns: set[str]) -> None:
         self._connection = connection
@@ -147,7 +147,7 @@ class _Made:
         self._next = f"INSERT INTO {name}"
 
     def add(self, tables: Mapping[TableSchema, pa.Table]) -> None:
-        """Add the rows that come from these."""
+        """Add the rows of these files."""
         for base, table in tables.items():
             self._connection.register(base.name, table)
         if LABELS in tables:
@@ -157,7 +157,7 @@ class _Made:
 
 
 def _tables(storage: Storage, nights: Nights, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
-    """Yield the columns of episodes and labels that some views name, of some shards after the other."""
+    """Yield the columns of episodes and labels that the views need, a few shards at a time."""
     words = set(re.findall(r"\w+", " ".join(DERIVED[name].sql for name in names)))
     if "failures" in words:
         words.update(re.findall(r"\w+", DERIVED["failures"].sql))
@@ -176,7 +176,7 @@ def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict
 
 
 def _batches(nights: Nights) -> Iterator[dict[TableSchema, list[str]]]:
-    """Yield the files of episodes and labels of some shards after the other, those of one store at a time."""
+    """Yield the files of episodes and labels of a few shards at a time, store by store."""
     for prefix, store in nights.items():
         config, shards = store.config, store.config.shards()
         at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
@@ -190,7 +190,7 @@ def _batches(nights: Nights) -> Iterator[dict[TableSchema, list[str]]]:
 
 
 def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
+    """Run one SQL query over the views; return column names and rows; see :func:`connect` for ``external``.
 
     Raises:
         ConfigError: the query is wrong, or asks for what it may not; StoreError: the store is damaged.
@@ -202,7 +202,7 @@ def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str]
 def run_query(
     root: Address, connection: duckdb.DuckDBPyConnection, sql: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
+    """Run one of several queries over the views of the same store; it raises the errors of :func:`query`."""
     with _explained(root):
         if not duckdb.extract_statements(sql):
             raise ConfigError("the query is empty; give a statement, such as --sql 'from modes'")
@@ -259,7 +259,7 @@ def _explained(root: Address) -> Iterator[None]:
             "--allow-external to let it"
         ) from error
     except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        # A damaged file shows as any kind of error; the files themselves tell.
+        # A damaged file can cause any error; checking the files finds it.
         for store in nights_of(root).values():
             store.check_files()
         raise ConfigError(f"the query failed: {first_line(error)}; views: {', '.join(VIEWS)}") from error

@@ -1,4 +1,4 @@
-"""The audit of an import, stored as ``audit.json``: how its source was read, and what its rows add up to.
+"""The audit of an import, stored as ``audit.json``: how the source was read, and the sums over its rows.
 
 The counts follow from the table ``imports``, so that ``pivot verify`` makes them again. The options and remedies are
 those of the command and of its output; nothing in the store proves them.

@@ -80,7 +80,7 @@ class ShardSplit:
     """Facts of other shards that decide the splits of a shard's episodes; nearly always none."""
 
     moved: str | None = None
-    """Split by task: the level that moves to the other split, because otherwise one split would be empty."""
+    """Split by task: the level that moves to the other split, because one split would otherwise be empty."""
     held_out: frozenset[int] | None = None
     """Split by episode: the indices of the validation records in the shard."""
 
@@ -153,7 +153,7 @@ def shard_sides(store: Store, shard: Shard, split: ShardSplit) -> dict[str, str]
 
 
 KEPT_FRAMES = 256
-"""Decoded frames that are kept: those of about two levels of rendered views, and all of a shard of puzzles."""
+"""Number of cached decoded frames: those of about two levels of rendered views, or a whole shard of puzzles."""
 
 
 class FrameReader:
@@ -192,7 +192,7 @@ class FrameReader:
 
 
 def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> str:
-    """Return the path of one shard's part of a dataset config on one side of the split, below ``folder``."""
+    """Return the path of one shard's file of a dataset config in one split, below ``folder``."""
     config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
     return f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
 

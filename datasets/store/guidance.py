@@ -15,14 +15,14 @@ from .store import Store
 
 
 class StoredGuidance(GuidanceWriter):
-    """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
+    """Returns the stored guidance of every label, under the name and config of the teacher that wrote it."""
 
     config_type = Settings
 
     def __init__(
         self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], config: dict[str, Any] | None = None
     ) -> None:
-        """Repeat ``stored``, the guidance by episode; ``config`` is that of its writer if the rows have it."""
+        """Take ``stored``, the guidance by episode; ``config`` is the writer's config if the rows have it."""
         self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
         self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
@@ -75,11 +75,11 @@ class KeptGuidance(StoredGuidance):
 
 
 class EarlierGuidance(NamedTuple):
-    """Guidance of an earlier label version, which is kept where the teacher would be asked the same."""
+    """Guidance of an earlier label version; it is kept where the teacher would get the same request."""
 
     version: int
     only_accepted: bool = False
-    """Whether the teacher is asked again about labels that were rejected for its answer."""
+    """Whether the teacher is asked again for labels that were rejected because of its answer."""
 
 
 def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, writer: GuidanceWriter) -> GuidanceWriter:
@@ -104,7 +104,7 @@ def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, wr
 
 
 def stored_guidance(store: Store, shard: Shard, labels: Sequence[Mapping[str, Any]]) -> dict[str, Guidance]:
-    """Return the guidance of stored label rows of a shard by episode, with the requests that it took."""
+    """Return the guidance of a shard's stored label rows by episode, with its requests."""
     calls = store.label_calls_file(shard)
     spent: dict[str, list[Call]] = {}
     for call in [] if calls is None else store.read_file(calls, CALLS).to_pylist():

@@ -1,4 +1,4 @@
-"""The store around a folder and the stores in it, for messages about a folder that is not a store."""
+"""Stores around and inside a folder, for messages about a folder that is not a store."""
 
 import os
 from itertools import islice
@@ -10,13 +10,13 @@ from ...core.storage import Address, Storage, open_storage
 RUN = "run.json"
 MANIFEST = "manifest.json"
 ORIGIN = ".receipts/origin.json"
-"""Record of a merge: the stores whose rows a store gets, written first so that only a merge resumes it."""
+"""Record of a merge: the source stores, written first, so that only a merge resumes the new store."""
 _NAMED = 3
 """Stores that a message names."""
 
 
 def refuse_inside_store(root: Address) -> None:
-    """Refuse a local folder for a new store that is in another store, whose verification would then fail.
+    """Refuse a local folder for a new store that is inside another store, whose verification would then fail.
 
     Raises:
         NoStoreError: the folder is in a store; the message names the other store.
@@ -60,7 +60,7 @@ def _stores_in(root: Address, names: list[str]) -> list[Path]:
 
 
 def _is_store(folder: Path) -> bool:
-    """Whether a folder holds the ``run.json`` of a store; that of a training run has no run id."""
+    """Return whether a folder has the ``run.json`` of a store; the one of a training run has no run id."""
     try:
         content = open_storage(folder).read_json(RUN)
     except StoreError:
@@ -69,7 +69,7 @@ def _is_store(folder: Path) -> bool:
 
 
 def refuse_while_written(root: Address) -> None:
-    """Refuse a store that a run is writing, whose files differ from its manifest and from each other.
+    """Refuse a store that a run is writing: its files differ from its manifest and from each other.
 
     Raises:
         StoreError: a run holds its lock.
@@ -83,7 +83,7 @@ def refuse_while_written(root: Address) -> None:
 
 
 def refuse_unfinished_merge(storage: Storage) -> None:
-    """Refuse an unfinished store that is made from others: a build must not complete it.
+    """Refuse an unfinished store of a merge: a build must not complete it.
 
     Raises:
         StoreError: the store is one; the message names the command that finishes it.

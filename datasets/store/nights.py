@@ -1,4 +1,4 @@
-"""A folder of nights: finished stores below one folder, which readers take as one store.
+"""A folder of nights: finished stores below one folder, which are read as one store.
 
 A night is a finished store such as ``NAME/2026-11-27``. ``NAME/README.md`` names the files of the finished nights for
 the Hugging Face library, because a pattern over the whole folder would also read a night that is still being built.
@@ -19,11 +19,11 @@ from .dataset_rows import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames
 
 SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
-"""Fields of the config that nights share whose records are loaded as one dataset."""
+"""Config fields that must be equal in nights whose records are loaded as one dataset."""
 
 Nights = Mapping[str, Store]
-"""Finished stores by the beginning of their files' names below a folder, such as ``2026-11-27/``; ``""`` for the store
-that is the folder itself."""
+"""Finished stores by the prefix of their files' names below a folder, such as ``2026-11-27/``; ``""`` for the folder
+itself."""
 
 
 def nights_of(root: Address) -> Nights:
@@ -53,7 +53,7 @@ def environments_of(nights: Nights) -> list[str]:
 
 
 def placed_shards(nights: Nights) -> list[tuple[Store, Shard]]:
-    """Return every shard with its store, one store after the other."""
+    """Return every shard with its store, store by store."""
     return [(store, shard) for store in nights.values() for shard in store.config.shards()]
 
 

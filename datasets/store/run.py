@@ -65,7 +65,7 @@ class RunEnv:
         return solver_type(self.name)(self.solver_settings)
 
     def prover(self, *, quick: bool = False) -> Prover | None:
-        """Make its prover for labels of that solver; None where nobody wrote one."""
+        """Return the environment's prover for labels of that solver; None if it has none."""
         return prover_of(self.name, self.solver().config, quick=quick)
 
 
@@ -73,7 +73,7 @@ class Run:
     """A resolved config: classes, settings and filters by name."""
 
     def __init__(self, config: RunConfig, home: str = "") -> None:
-        """Find and check everything that the config names; ``home`` is the store that pays for answers of models.
+        """Find and check everything that the config names; ``home`` is the store billed for answers of models.
 
         Raises:
             PluginError: a plugin is unknown, fails to import, or does not fit its contract.
@@ -100,7 +100,7 @@ class Run:
         """Whether guidance waits for a model: its requests are then stored."""
         other = {mode for env in self.envs.values() for mode in env.failure_modes} - {*FAILURE_MODES}
         self.failure_modes = (*FAILURE_MODES, *sorted(other))
-        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
+        """Class names of ``failure_mode_id``: the ten fixed ones, then the modes of other environments, sorted."""
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
         """Travel as the config."""
@@ -108,7 +108,7 @@ class Run:
 
     def with_stored(self, config: RunConfig) -> "Run":
         """Return the run under the config of its store, which differs in label version and licence alone."""
-        same = object.__new__(Run)  # a copy would travel as its config, and resolve it again
+        same = object.__new__(Run)  # a copy would be sent as its config and resolved again
         vars(same).update(vars(self) | {"config": config})
         return same
 
@@ -150,7 +150,7 @@ class Run:
         return self.run_id_with(self.policy().config)
 
     def run_id_with(self, policy_config: Mapping[str, Any], seed: int | None = None) -> str:
-        """Return the run id for a policy whose config is known, as from stored rows; by default with the run's seed."""
+        """Return the run id for a policy config, such as that of stored rows; by default with the run's seed."""
         seed = self.config.seed if seed is None else seed
         named = {"seed": seed, "rollouts": self.config.rollouts, "policy": self.policy().name}
         return digest({**named, **policy_config}, 16)
@@ -189,7 +189,7 @@ class Run:
 
 
 class _Part:
-    """A policy or writer by name: a class of its own group, or a model that plays the role."""
+    """A policy or writer by name: a plugin of its own group, or a model in that role."""
 
     def __init__(self, role: Role, part: PartConfig, home: str) -> None:
         self._role: Role = role

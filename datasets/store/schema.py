@@ -113,7 +113,7 @@ class TableSchema:
         return tuple(column.name for column in self.columns)
 
     def only(self, *names: str) -> list[Column]:
-        """Return the columns of these names, in this order: a table made from this one has them, too."""
+        """Return the columns of these names, in this order; a table with them is a table of this schema, too."""
         return [self.columns[self.names.index(name)] for name in names]
 
     def table(

@@ -167,16 +167,16 @@ def stored_verdict(label: dict[str, Any]) -> Verdict:
     )
 
 
-# Cells that no type excludes: a reader stops at the first, and pivot verify finds all of them
+# Cells that column types do not exclude: readers stop at the first invalid one, pivot verify finds all
 
 VERIFY = "see what else is wrong with: pivot verify"
 
 _OF_ACCEPTED = ("pivot_step", "failure_mode")
-"""Columns that an accepted label has, and others may lack."""
+"""Columns that an accepted label must have and others may lack."""
 
 
 def check_rows(address: str, schema: TableSchema, table: pa.Table, root: object, env: str | None = None) -> None:
-    """Check the cells of a table, as far as one row tells.
+    """Check the cells of a table, row by row.
 
     Args:
         address: its file, for messages.
@@ -218,7 +218,7 @@ def _problem(schema: TableSchema, table: pa.Table, env: str | None) -> str | Non
 
 
 def check_steps(episode: Mapping[str, Any], steps: Sized, label: Mapping[str, Any] | None = None) -> None:
-    """Check that an episode has a step per action, and the one that its label names.
+    """Check that an episode has one step per action, including the step that its label names.
 
     Raises:
         StoreError: a step is missing.

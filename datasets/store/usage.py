@@ -25,9 +25,9 @@ class Usage:
     cached: int
     """Answered by the call cache and paid for by another store: no try, no cost."""
     tries: int
-    """Times that the other requests were sent."""
+    """Number of attempts of the other requests."""
     prompt_tokens: int
-    """Tokens of the requests that were sent and whose server counts tokens."""
+    """Tokens of the requests that were sent to a server that counts tokens."""
     completion_tokens: int
     cost: float | None
     """Sum in the currency of the configured prices; None without prices."""
@@ -37,7 +37,7 @@ USAGE_HEADER = ("role", "requests", "unanswered", "from cache", "tries", "prompt
 
 
 def calls_in_all(before: Iterable[Call], after: Iterable[Call], pending: Collection[str]) -> list[Call]:
-    """Return the calls of a shard whose ``pending`` episodes ran again: their earlier requests count, too.
+    """Return the calls of a shard whose ``pending`` episodes ran again, with their earlier requests.
 
     An earlier request that was not repeated is added to the last request of its episode, or stays if there is none.
     """
@@ -81,7 +81,7 @@ def model_usage(store: Store) -> list[Usage]:
 
 
 def left_out(store: Store) -> list[str]:
-    """Say which fields requests were sent without because their server refuses them, a sentence for each."""
+    """Return a sentence for each request field that was left out because a server refuses it."""
     if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
         return []  # no requests were sent, and the calls of a large store take seconds to read
     calls = store.lazy().calls.filter(pl.col("answered").fill_null(True)).select("role", "left_out")
@@ -101,7 +101,7 @@ def left_out(store: Store) -> list[str]:
 
 
 def endings(store: Store) -> list[str]:
-    """Say how many answers were broken off, and how many came without a finish reason, a sentence for each."""
+    """Return a sentence each for the number of broken-off answers and of answers without a finish reason."""
     if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
         return []
     unknown = pl.col("finish_reason").eq(UNKNOWN).fill_null(False)

@@ -21,10 +21,10 @@ KEYS = {
     PROMPTS.name: ["prompt_hash"],
     CALLS.name: ["request_id"],
 }
-"""Columns that name a row, where it is not the episode alone."""
+"""Key columns of tables whose rows are not identified by the episode alone."""
 
 Same = Callable[[Any, Any], bool | str]
-"""Returns whether two different cells have the same meaning, or a description of the problem of the stored one."""
+"""Returns whether two different cells have the same meaning, or a description of the stored cell's problem."""
 
 SHOWN = 80
 """Characters of a value that are shown."""
@@ -168,7 +168,7 @@ def _short(value: Any, start: int = 0) -> str:
 
 
 def footer_problems(storage: Storage, name: str, schema: TableSchema, table: pa.Table) -> list[str]:
-    """Compare a file with one that is written of its rows, ``table``: readers count, skip and sort rows by its footer.
+    """Compare the footer of a file with that of a file written from ``table``: readers count, skip and sort rows by it.
 
     Another version of PyArrow may write other bytes; then what the footers say is compared.
     """
@@ -185,7 +185,7 @@ _OF_WRITERS = {
     *("file_offset", "compression", "encodings", "total_compressed_size", "total_uncompressed_size", "geo_statistics"),
     *("has_dictionary_page", "dictionary_page_offset", "data_page_offset", "index_page_offset", "has_index_page"),
 }
-"""Fields of a column in a footer that do not depend on the rows alone."""
+"""Fields of a column in a footer that also depend on the writer."""
 
 
 def _footer(data: bytes) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _footer(data: bytes) -> dict[str, Any]:
 
 
 def picture_problem(stored: bytes, made: bytes, *, lossless: bool = True) -> str | None:
-    """Return how a picture differs from the one that is made, in what any reader sees of its file; None if in nothing.
+    """Return how a picture file differs from the recomputed one in anything that a reader sees; None if it does not.
 
     With ``lossless=False`` the pixels are not compared.
     """

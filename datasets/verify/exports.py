@@ -30,7 +30,7 @@ ShardOutcome = tuple[list[str], int, list[str]]
 
 
 def verify_export(root: Address, target: Address, progress: Reporter, stream: Stream) -> Report:
-    """Verify an export against the store that it was made from, whose own rows are verified apart.
+    """Verify an export against its source store; the rows of the store are verified separately.
 
     Args:
         root: the finished store, or the folder of nights.
@@ -133,7 +133,7 @@ def _verify_shard(
 
 
 def _table_problems(schema: TableSchema, stored: pa.Table, right: pa.Table) -> Iterator[str]:
-    """Yield where a table differs from the derived one: its columns, its features, or the first row that differs."""
+    """Yield the differences of a table from the derived one: columns, features, or the first different row."""
     if not stored.schema.equals(right.schema) or (stored.schema.metadata or {}) != (right.schema.metadata or {}):
         yield f"its columns or features are not those of {schema.name} in this version"
         return

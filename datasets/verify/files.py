@@ -21,7 +21,7 @@ from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_file
 from .compare import contrast, picture_problem
 
 PROBE_FOLDER = "probe"
-"""The files of a rollback probe, of which the manifest proves only that nobody changed them."""
+"""Folder of a probe; the manifest proves only that its files are unchanged."""
 
 
 # The manifest
@@ -56,7 +56,7 @@ def _digest_problems(store: Store) -> list[str]:
 
 def _name_problems(store: Store) -> list[str]:
     manifest = store.manifest()
-    # Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
+    # Whether a shard has label and dataset files depends on its rows, which are compared one by one.
     made = {RUN, f"{DATASET_FOLDER}/{CARD}", *((AUDIT,) if store.is_imported else ())}
     possible = {f"{DATASET_FOLDER}/{PICTURE}"}
     for schema in (*STORE_TABLES, LABELS):
@@ -90,7 +90,7 @@ _OF_LABELS = re.compile(rf"(?:labels/v(\d+)|\.{DATASET_FOLDER}-v(\d+))/.*|(?:pro
 
 
 def _unlisted(name: str, version: int, otherwise: str) -> str:
-    """Describe a file that the manifest does not list; ``otherwise`` where no relabelling explains it."""
+    """Describe a file that the manifest does not list; ``otherwise`` is the text if no relabelling explains it."""
     match = _OF_LABELS.fullmatch(name)
     if match and int(next(filter(None, match.groups()))) == version + 1:
         return (
@@ -101,7 +101,7 @@ def _unlisted(name: str, version: int, otherwise: str) -> str:
 
 
 def _all_files(storage: Storage) -> set[str]:
-    """Return the names of all files of a store, temporary ones included, which a listing leaves out."""
+    """Return the names of all files of a store, including temporary ones, which listings leave out."""
     names = set(storage.listing())
     if storage.remote:
         return names
@@ -114,7 +114,7 @@ def _all_files(storage: Storage) -> set[str]:
 
 
 def run_problems(store: Store, run_id: str) -> list[str]:
-    """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is that of its rows.
+    """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is the id in its rows.
 
     Versions of packages cannot be derived, so nothing rests on them; which packages are named can.
     """

@@ -1,4 +1,4 @@
-"""Verify the audit of an import: its counts, what confirms each episode, and what the source earned.
+"""Verify the audit of an import: its counts, the evidence of each episode, and the evidence of the source.
 
 The replay of a row and the kinds of the values that were recorded with it give again which turns are confirmed. That
 the recording held these values, how replies with calls of tools were read, and what the user declared is taken as
@@ -28,7 +28,7 @@ _SLACK = Fraction(1, 100_000)
 
 
 def import_problems(store: Store) -> list[str]:
-    """Describe what the audit of an import says that its rows do not."""
+    """Describe the differences between the audit of an import and its rows."""
     rows = [(shard, row) for shard in store.config.shards() for row in store.read(IMPORTS, shard).to_pylist()]
     stored = store.storage.read_json(AUDIT)
     derived = audit_record([row for _, row in rows], stored.get("options", {}), stored.get("remedies", []))
@@ -63,7 +63,7 @@ def _unearned(rows: Sequence[Mapping[str, Any]], *, declares: bool) -> Iterator[
 
 
 def _bound_problems(row: Mapping[str, Any], bound: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a derivation without division finds: the goal is lost where the way is longer than the reach."""
+    """Recompute the bound of an episode without division: the goal is lost where the way is longer than the reach."""
     step, near, left = Fraction(bound["step"]), Fraction(bound["threshold"]), bound["left"]
     ways = [Fraction(each) - near for each in bound["distances"]]
     is_failure = row["left_out"] == LeftOut.NO_STATE and row["recorded_success"] is False and min(ways) > 0 < step
@@ -82,13 +82,13 @@ def _bound_problems(row: Mapping[str, Any], bound: Mapping[str, Any]) -> Iterato
 
 
 def _is_settled(row: Mapping[str, Any]) -> bool:
-    """Return whether recorded values say what the replies of an episode did."""
+    """Return whether recorded values confirm how the replies of an episode were read."""
     confirmed = (row["confirmed_turns"] or 0) >= max(1, (row["turns"] or 0) - 1)
     return confirmed or bool(row["recorded_success"] and row["end_agrees"])
 
 
 def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:
-    """Yield the episodes whose rows do not confirm what they are said to."""
+    """Yield the episodes whose rows do not support the stored evidence."""
     episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
     steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
     run = store.run.envs[shard.env]

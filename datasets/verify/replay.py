@@ -1,4 +1,4 @@
-"""A run that gives the stored replies and guidance again, so that everything else can be made from them once more."""
+"""A run with the stored replies and guidance, from which everything else is recomputed."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from ..store.tables import Rows, steps_by_episode
 
 
 class StoredReplies(Policy):
-    """Gives the stored reply of every turn, under the name and config of the policy that gave it."""
+    """Returns the stored reply of every turn, under the name and config of the policy that gave it."""
 
     config_type = Settings
 
@@ -82,7 +82,7 @@ class StoredReplies(Policy):
 
 
 def _stored_parse(row: Mapping[str, Any]) -> ParsedReply:
-    """Return what an imported log made of a reply, as the row has it."""
+    """Return how an import parsed a reply, from the stored row."""
     outcome = ReplyOutcome(row["reply_outcome"])
     usable = outcome in (ReplyOutcome.OK, ReplyOutcome.NO_THINK)
     action = ParsedAction(row["action"], row["payload"]) if usable else None
@@ -93,7 +93,7 @@ class ReplayedRun(Run):
     """A run whose models are replaced by their stored words; settings name no path of this machine."""
 
     def __init__(self, run: Run, policy: Policy | None, writer: GuidanceWriter | None, *, follow: bool) -> None:
-        """Copy ``run``; a policy or writer that is None stays its own, and ``follow`` keeps the paths."""
+        """Copy ``run`` with this policy and writer (None keeps its own); ``follow`` keeps paths of source files."""
         vars(self).update({name: value for name, value in vars(run).items() if name != "run_id"})
         self._policy, self._writer = policy, writer
         if not follow:
@@ -125,7 +125,7 @@ def replayed(
 
 
 def stored_policy(store: Store, stored: Mapping[TableSchema, pa.Table]) -> Policy | None:
-    """Return the policy that repeats the stored replies of a model; None for one that can be played again.
+    """Return the policy that repeats the stored replies of a model; None for a policy that can be played again.
 
     Raises:
         StoreError: the rows name another model than the run's config.

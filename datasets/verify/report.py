@@ -20,9 +20,9 @@ class ShardReport:
     unproved: int = 0
     """Number of labels that no independent search could decide."""
     prose: int = 0
-    """Number of accepted labels whose guidance a teacher wrote freely, so that nothing proves it."""
+    """Number of accepted labels with unverified text of a teacher."""
     simulated: bool = False
-    """Whether rewards and pictures are those of a simulator that draws no picture twice."""
+    """Whether rewards and pictures come from a simulator whose renders do not repeat."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Report:
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
     unproved: int = 0
-    """Number of labels that were recomputed, but that no independent search could decide."""
+    """Number of labels that were recomputed but not decided by the independent search."""
     notes: list[str] = field(default_factory=list)
-    """Rows and files that were taken as they are stored, with the reason."""
+    """Rows and files that were taken as stored, with the reason."""
     files: dict[str, int] = field(default_factory=dict)
     """Number of verified files, by the folder of their table or dataset."""
 
@@ -49,7 +49,7 @@ class Report:
             self.checked[name] = self.checked.get(name, 0) + number
 
     def vouches_for(self, store: Store) -> None:
-        """Count the files of a store all of whose checks were made."""
+        """Count the fully checked files of a store."""
         for name in store.manifest():
             folder = name.split("/", maxsplit=1)[0] if "/" in name else name
             self.files[folder] = self.files.get(folder, 0) + 1

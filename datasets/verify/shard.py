@@ -72,7 +72,7 @@ def verify_shard(
     except StoreError as error:
         report.problems.append(str(error))
     except Exception as error:  # noqa: BLE001
-        # Rows that contradict each other break the derivation itself; earlier problems name them.
+        # Contradictory rows break the derivation itself; earlier problems name them.
         report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
     return report
 
@@ -89,7 +89,7 @@ def _verify(
     stored = {schema: _read(store, name, schema, report) for name, schema in store.rollout_files(shard).items()}
     env = store.run.envs[shard.env]
     if refused_code(env, follow=follow):
-        return  # the report of the store says so
+        return  # the report of the store contains it
     report.checked |= {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
     if env.config.repeats_exactly:
         _compare_rollouts(replayed(store, shard, stored, None, follow=follow), shard, tasks, stored, report)
@@ -132,7 +132,7 @@ def _read(
 
 
 def refused_code(env: RunEnv, *, follow: bool) -> dict[str, str]:
-    """Return the code that the settings of an environment name and that this call does not allow."""
+    """Return the code that an environment's settings name and that this call does not allow."""
     return missing((env.config if follow else env.config.without_locations()).code)
 
 
@@ -183,7 +183,7 @@ def _compare_rollouts(
 
 
 def _of_steps(calls: pa.Table, broken: Mapping[str, int]) -> pa.Table:
-    """Drop the reply that broke an episode: an earlier try may have made more of them."""
+    """Drop the reply that broke an episode: an earlier attempt may have had more of them."""
     kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
     return calls.filter(pa.array(kept, type=pa.bool_()))
 
@@ -223,7 +223,7 @@ COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
 
 
 def cost_problems(calls: pa.Table) -> list[str]:
-    """Describe times, counts and costs of requests that no request can have."""
+    """Describe impossible times, counts and costs of requests."""
     return [
         f"{CALLS.name} {row['request_id']}: column {name} holds {row[name]!r}, expected a finite number, not below zero"
         for row in calls.select(["request_id", *COSTS]).to_pylist()
@@ -236,7 +236,7 @@ def cost_problems(calls: pa.Table) -> list[str]:
 
 
 def _frame_problems(frames: pa.Table) -> list[str]:
-    """Describe frames whose id, size or file is not that of their pixels."""
+    """Describe frames whose id, size or file does not match their pixels."""
     problems = []
     for row in frames.to_pylist():
         image = row["image"] or b""
@@ -291,14 +291,14 @@ def _compare_labels(stage: LabelStage, rows: Rows, report: ShardReport) -> None:
             continue
         proof = prover.prove(episode.case(), stored_verdict(label))
         report.unproved += proof.undecided is not None
-        # A label that is stored as refuted is known to be wrong, and no training data.
+        # A label stored as refuted is known to be wrong and is not training data.
         if label["proved"] is not False:
             problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
     report.checked["labels"] = len(rows)
 
 
 def _teacher_call_problems(name: str, calls: pa.Table, labels: Rows) -> list[str]:
-    """Check that the requests of a teacher belong to the labels; what they cost cannot be derived."""
+    """Check that the requests of a teacher belong to the labels; their costs cannot be derived."""
     labelled = {row["episode_id"] for row in labels}
     return cost_problems(calls) + [
         f"{name}: request {call['request_id']} is none of a teacher about a label of this shard"

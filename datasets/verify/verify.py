@@ -112,7 +112,7 @@ def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any,
 
 
 def _described(check: Callable[[Store], list[str]], store: Store) -> list[str]:
-    """Run a check of files that a stranger made; what breaks it is a problem of the store."""
+    """Run a check of untrusted files; an error in it becomes a problem of the store."""
     try:
         return check(store)
     except (ForbiddenError, MemoryError):
@@ -131,7 +131,7 @@ def _run_problems(store: Store) -> list[str]:
 
 
 def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, list[Task] | None]:
-    """Plan the levels of each shard; None where they come from a place that is not followed or not there any more."""
+    """Plan the levels of each shard; None if they come from files that are missing or not followed."""
     tasks: dict[str, list[Task] | None] = {}
     for name, env in store.run.envs.items():
         source = env.config.levels_from_elsewhere
@@ -168,7 +168,7 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
 
 
 def _count_problems(store: Store, env: str) -> list[str]:
-    """Check that the stored levels of an environment are as many as the run asks for, each once."""
+    """Check that an environment has as many stored levels as the run requests, each once."""
     keys = [
         (row["task_id"], row["goal_idx"], row["eval_set"])
         for shard in store.config.shards()
@@ -177,7 +177,7 @@ def _count_problems(store: Store, env: str) -> list[str]:
     ]
     run, rollouts = store.config.environments[env], store.config.rollouts
     levels = run.tasks if run.drawn is None else len({*run.drawn})
-    if not store.run.policy().plays:  # a level has as many samples as the source has
+    if not store.run.policy().plays:  # a level has as many samples as in the source
         counts = Counter(keys).values()
         if len(counts) == levels and max(counts, default=0) <= rollouts:
             return []

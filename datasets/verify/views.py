@@ -18,7 +18,7 @@ from ..store.store import DATABASE, Store
 from .compare import contrast
 
 MAX_BYTES = 64 << 20
-"""A ``pivot.duckdb`` holds texts of views, less than a megabyte; a larger one is not opened."""
+"""Maximum size of a ``pivot.duckdb`` that is opened; it holds texts of views, normally less than a megabyte."""
 
 _CATALOGUE = """
     SELECT 'view' AS kind, schema_name || '.' || view_name AS name, sql FROM duckdb_views() WHERE NOT internal
@@ -37,7 +37,7 @@ _AS = re.compile(r'\s*CREATE\s+VIEW\s+(?:\w+\.)*(?:\w+|"\w+")\s+AS\s', re.IGNORE
 
 
 def view_problems(store: Store) -> list[str]:
-    """Compare what ``pivot.duckdb`` holds with what a build writes."""
+    """Compare the contents of ``pivot.duckdb`` with what a build writes."""
     name = DATABASE
     status = store.storage.stat(name)
     if status is None:
@@ -82,7 +82,7 @@ def _same(stored: str, derived: str) -> bool:
 
 
 def _tree(definition: str) -> Any:
-    """Return the parsed query of a view without places in the text; None where it is not one SELECT."""
+    """Return the parsed query of a view without text positions; None if it is not one SELECT."""
     match = _AS.match(definition)
     if match is None:
         return None
@@ -96,7 +96,7 @@ def _tree(definition: str) -> Any:
 
 
 def _without_places(node: Any) -> Any:
-    """Drop what wording alone decides: places in the text, and the order of excluded columns."""
+    """Remove details of wording: text positions, and the order of excluded columns."""
     if isinstance(node, dict):
         kept = {key: _without_places(value) for key, value in node.items() if not key.startswith("query_location")}
         for key in ("exclude_list", "qualified_exclude_list"):

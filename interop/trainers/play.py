@@ -1,4 +1,4 @@
-"""Episodes for loops that are not PIVOT's: levels, prompts, replies and rewards are those of its own rollouts.
+"""Episodes for other training loops: levels, prompts, replies and rewards equal those of PIVOT's own rollouts.
 
 A trainer's loop shows :meth:`Play.observe` to a model and gives the text of each reply to :meth:`Play.take`. The
 conversation grows: a later observation repeats no text that the model has read, but has every picture of its prompt.
@@ -35,7 +35,7 @@ ENDINGS = {
 
 
 class OutsidePolicy(Policy):
-    """The model of another trainer, which names the episodes; nothing asks it."""
+    """The model of another trainer, named in the episodes; PIVOT never calls it."""
 
     config_type = plugins.Settings
 
@@ -110,7 +110,7 @@ class Game:
         return Play(self, task, sample)
 
     def credit(self, episode: Episode) -> list[float] | None:
-        """Return the credit of every turn so far by the rule; None without a rule, or where the solver gave up."""
+        """Return the credit of every turn so far by the rule; None without a rule, or if the solver gave up."""
         if self.rule is None:
             return None
         (turns,) = credit(self.env, [episode.log()], rule=self.rule)
@@ -165,7 +165,7 @@ class Play:
         return fresh
 
     def observe_urls(self) -> Parts:
-        """Return the content of the next user message as the chat interface takes it: pictures as data URLs."""
+        """Return the content of the next user message in the form of the chat interface: pictures are data URLs."""
         return [
             {"type": "image_url", "image_url": {"url": data_url(self.pictures[part["frame_id"]])}}
             if part["type"] == "image"

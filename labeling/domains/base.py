@@ -32,18 +32,18 @@ def read_texts(*names: str) -> tuple[str, str, str, Mapping[str, str], Mapping[s
 
 
 _, _, _, GENERAL_MEANINGS, GENERAL_WORDINGS = read_texts("general")
-"""One line for every failure mode, and wordings that every environment has; a domain's own take precedence."""
+"""Meaning of every failure mode, and wordings for every environment; a domain's own take precedence."""
 
 
 @dataclass(slots=True)
 class Failure:
-    """One certified failure, as a domain reads it."""
+    """One certified failure as input of a domain."""
 
     profile: EnvProfile
     episode: FailedEpisode
     verdict: Verdict
     decimals: int = FLOAT_DECIMALS
-    """Decimals with which the log of this episode shows measurements."""
+    """Number of decimals of measurements in the log of this episode."""
     step: int = field(init=False)
     """The pivot step."""
     action: str = field(init=False)
@@ -70,7 +70,7 @@ class Failure:
 
     @property
     def changed_nothing(self) -> bool:
-        """Whether the log says that a usable action at the pivot step had no effect."""
+        """Whether a usable action at the pivot step had no effect, according to the log."""
         return self.is_usable and self.episode.infos[self.step].get("moved") is False
 
     @property
@@ -80,12 +80,12 @@ class Failure:
         return certificate.kind == "exact" and certificate.before is not None and certificate.after is None
 
     def measure(self, value: float | None) -> str:
-        """Return a measurement as the log shows it."""
+        """Return a measurement in the notation of the log."""
         return number_text(value or 0.0, self.decimals)
 
 
 class Domain(Contract):
-    """The general sentences; a subclass says it better for its environment."""
+    """General sentences; a subclass has better ones for its environment."""
 
     terms: ClassVar[Terms] = Terms(
         attributes={
@@ -117,16 +117,16 @@ class Domain(Contract):
     meanings: Mapping[str, str] = {}
     """One line for each failure mode of the environment."""
     paper_modes: Mapping[str, str] = {}
-    """The word for each mode in the paper's targets, where the paper has others."""
+    """Name of each mode in the paper's targets, if it differs."""
     wordings: Mapping[str, tuple[str, ...]] = {}
-    """Sentences by the kind of statement; they are added to the general ones."""
+    """Sentences by kind of statement, in addition to the general ones."""
 
     def meaning(self, mode: str) -> str:
-        """Return the one-line meaning of ``mode``; empty when nobody has described it."""
+        """Return the one-line meaning of ``mode``; empty if there is none."""
         return self.meanings.get(mode) or GENERAL_MEANINGS.get(mode, "")
 
     def background(self, episode: FailedEpisode, step: int) -> list[str]:
-        """Return what a teacher should know besides the certificate, a sentence each; none of it enters a target."""
+        """Return facts for the teacher besides the certificate, a sentence each; none of them enters a target."""
         del episode, step
         return []
 
@@ -140,7 +140,7 @@ class Domain(Contract):
         return Offer(*map(tuple, (self.signs(failure), self.facts(failure), self.actions(failure))))
 
     def signs(self, failure: Failure) -> list[Statement]:
-        """Return what to look out for, the most telling first; statements that hold in every episode."""
+        """Return warning signs, the most telling first; they hold in every episode of the kind."""
         ahead = [statement("look_ahead")] if failure.is_lost_for_good else []
         return [*ahead, *general_signs(failure)]
 
@@ -154,7 +154,7 @@ class Domain(Contract):
         return general_actions(failure)
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
-        """Return words of free prose that the facts contradict, in a rough check that misses much; None without any."""
+        """Return words of free prose that contradict the facts, by a rough check that misses many, or None."""
         del failure, text
         return None
 
@@ -180,7 +180,7 @@ def general_signs(failure: Failure) -> list[Statement]:
 
 
 def exact_facts(failure: Failure) -> list[Statement]:
-    """Return what an exact certificate proves of a pivot in any environment; nothing where no action was fatal."""
+    """Return what an exact certificate proves about a pivot in any environment; empty if no action was fatal."""
     verdict, certificate, step = failure.verdict, failure.verdict.certificate, failure.step
     if certificate.kind != "exact" or verdict.infeasible_at_start or verdict.fallback:
         return []
@@ -221,7 +221,7 @@ def best_actions(verdict: Verdict) -> list[str]:
 
 
 def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:
-    """Return one statement for every best action; else one that names none.
+    """Return one statement per best action; if there is none, one without an action.
 
     Args:
         failure: the failure.

@@ -1,4 +1,4 @@
-"""Common parts of both puzzles: four moves, of which some still lead to the goal, and turns that run out."""
+"""Common parts of both puzzles: four moves, the moves that still lead to the goal, and running out of turns."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from .base import Failure, general_actions, general_signs
 
 
 def single_moves(turns: Sequence[str]) -> tuple[str, ...]:
-    """Return the moves of some turns, one after the other."""
+    """Return the moves of several turns as one sequence."""
     return tuple(move for turn in turns for move in turn.split(TURN_SEPARATOR))
 
 

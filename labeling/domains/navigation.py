@@ -25,7 +25,7 @@ class NavigationDomain(Domain):
         return [statement(kind) for kind in (*kinds, "count_turns")]
 
     def facts(self, failure: Failure) -> list[Statement]:
-        """Return what happened; the simulator's flags may be wrong, so a blocked move is what the log reports."""
+        """Return what happened; the simulator's flags may be wrong, so a blocked move is stated as the log's report."""
         verdict, step, action = failure.verdict, failure.step, failure.action
         facts, (moves, left), (turns, rest) = verdict.certificate, failure.needs, failure.turns
         before, after = failure.measure(facts.raw_before), failure.measure(facts.raw_after)
@@ -35,7 +35,7 @@ class NavigationDomain(Domain):
             statements = [statement("too_far", metres=before, moves=moves, turns=turns)]
         elif (facts.after or 0) > facts.budget_after:
             statements = [statement("far_after", step=step, metres=after, moves=left, turns=rest)]
-            if verdict.feasible_actions:  # else it would sound as if the goal were still within reach
+            if verdict.feasible_actions:  # otherwise the sentence would suggest that the goal is still within reach
                 statements.append(statement("far_before", step=step, metres=before, moves=moves, turns=turns))
         else:
             statements = [statement("away", step=step, metres=after, turns=rest)]
@@ -48,7 +48,7 @@ class NavigationDomain(Domain):
         return [*statements, *(each for each in general_facts(failure) if each.kind != "unchanged")]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the actions that kept the target within reach where the room proves them, and else nothing."""
+        """Return the actions that kept the target within reach, if the room proves them; else nothing."""
         if failure.verdict.feasible_actions or failure.verdict.infeasible_at_start:
             return general_actions(failure)
         if not failure.is_usable:
@@ -56,7 +56,7 @@ class NavigationDomain(Domain):
         return [statement("lost_before", step=failure.step)] if _is_lost_before(failure) else []
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
-        """Return words that call the target reached."""
+        """Return words that state that the target was reached."""
         return claimed(_REACHED, text)
 
 

@@ -22,15 +22,15 @@ from .base import Domain, Failure, general_facts, general_signs, read_texts
 
 
 def task_of(initial_state: str) -> TaskKind | None:
-    """Return what is fixed about the task of a state text; None where the text names no task."""
+    """Return the constants of the task of a state text; None if the text names no task."""
     try:
         return KINDS.get(json.loads(initial_state)["task"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None  # the solver or the replay rule says so
+        return None  # the solver or the replay filter reports it
 
 
 def would_serve(episode: FailedEpisode, step: int) -> str | None:
-    """Return the action that a perfect player would have taken at a step; None where the log does not tell."""
+    """Return the action of a perfect player at a step; None if the log does not determine it."""
     kind = task_of(episode.initial_state)
     if kind is None or not 0 <= step < len(episode.observations):
         return None
@@ -59,7 +59,7 @@ def _inside(kind: TaskKind, action: str) -> str:
 
 
 def manipulation_facts(episode: FailedEpisode, step: int) -> list[str]:
-    """Return facts for a teacher, a sentence each: the task's stages, where things were, what would have served."""
+    """Return facts for a teacher, a sentence each: stages, object positions, and actions that would have helped."""
     kind = task_of(episode.initial_state)
     if kind is None:
         return []
@@ -84,7 +84,7 @@ class PrimitiveSkillDomain(Domain):
     pivot, advice, log_advice, meanings, wordings = read_texts("primitiveskill")
 
     def background(self, episode: FailedEpisode, step: int) -> list[str]:
-        """Return the task's stages, where things were, and what would have served."""
+        """Return the task's stages, object positions, and actions that would have helped."""
         return manipulation_facts(episode, step)
 
     def signs(self, failure: Failure) -> list[Statement]:
@@ -125,7 +125,7 @@ class PrimitiveSkillDomain(Domain):
         return [*statements, *(each for each in general_facts(failure) if each.kind != "unusable")]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the turn of a perfect player where re-execution shows that it completes the task in time.
+        """Return the turn of a perfect player, if re-execution shows that it completes the task in time.
 
         See the base class.
         """
@@ -147,7 +147,7 @@ class PrimitiveSkillDomain(Domain):
 
 
 def _first_grasp(episode: FailedEpisode) -> str | None:
-    """Return the sign of a task whose first stage is an object in the hand; None for another task."""
+    """Return the sign for tasks whose first stage is grasping an object; None for other tasks."""
     kind = task_of(episode.initial_state)
     return "grasp_first" if kind is not None and kind.stages[0].endswith("grasped") else None
 
@@ -179,7 +179,7 @@ def _reaches_goal(env: str, settings: str, level: str, actions: tuple[str, ...])
             if success or truncated:
                 return success
     except (ValueError, LevelError, ResetNeeded):
-        return False  # the log does not replay, as the replay rule says
+        return False  # the log does not replay; the replay filter reports it
     finally:
         game.close()
 

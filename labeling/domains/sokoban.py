@@ -29,7 +29,7 @@ class Push(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def push_at(level: str, moves: tuple[str, ...]) -> Push | None:
-    """Return where the last move pushed a box to; None where it pushed none."""
+    """Return the cell to which the last move pushed a box; None if it pushed none."""
     try:
         board = read_board(level)
     except LevelError:

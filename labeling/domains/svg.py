@@ -20,7 +20,7 @@ _SUBMISSIONS = {
     "timeout": ("too_slow", "drawable", "draw_simply"),
     "memory": ("too_heavy", "drawable", "draw_simply"),
 }
-"""The same for a document that was not drawn, by the reason why."""
+"""The same for a document that was not drawn, by reason."""
 _MODES = {"regression": ("fell", "keep_what_fits", "draw_all"), "stagnation": ("same", "real_changes", "draw_all")}
 """The same for a document that was drawn, by failure mode."""
 
@@ -57,7 +57,7 @@ class SvgDomain(Domain):
         return [statement(_kinds(failure)[1])]
 
     def facts(self, failure: Failure) -> list[Statement]:
-        """Return what the last drawing lacks, and what the log of submissions shows; see the base class."""
+        """Return what the last drawing lacks, and facts from the log of submissions; see the base class."""
         kind, certificate = _kinds(failure)[0], failure.verdict.certificate
         values: dict[str, str | int] = {"step": failure.step}
         scores = {"before": certificate.raw_before, "after": certificate.raw_after}
@@ -71,20 +71,20 @@ class SvgDomain(Domain):
         return statements
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return what to submit instead: what corrects a difference of the pictures where both are known."""
+        """Return what to submit instead: the correction of a difference, if both pictures are known."""
         fixes = [remedy for _, remedy in _differences(failure)]
         return fixes or [statement(_kinds(failure)[2], step=failure.step)]
 
 
 def _differences(failure: Failure) -> Sequence[tuple[Statement, Statement]]:
-    """Return what differs most between the target and the last drawing; nothing where the last one was not drawn."""
+    """Return the largest differences between the target and the last drawing; empty if the last one was not drawn."""
     episode, payload = failure.episode, failure.episode.payloads[failure.step]
     if payload is None or failure.verdict.failure_mode == "format":
         return ()
     try:
         target, drawn = json.loads(episode.initial_state)["target"], json.loads(payload)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ()  # the solver or the replay rule says so
+        return ()  # the solver or the replay filter reports it
     return differences(target, drawn, failure.step) if isinstance(target, str) and isinstance(drawn, str) else ()
 
 

@@ -1,4 +1,4 @@
-"""Differences between a target and a drawing of it: shapes that are missing, moved, recoloured, resized or extra.
+"""Differences between a target and a drawing: missing, moved, recoloured, resized or extra shapes.
 
 A shape is a connected region of one colour, or of colours that change little from pixel to pixel (a gradient), on at
 least 0.4 % of the picture. Both pictures are split into shapes; each shape of the target is compared with the
@@ -28,7 +28,7 @@ LEAST = 0.004
 PAPER = 250
 """Smallest value of every channel of the white paper."""
 GROWN, MOVED = 1.4, 0.04
-"""Smallest ratio of two sizes, and distance of two centres as a part of the picture's side, that count."""
+"""Minimum ratio of two sizes, and minimum distance of two centres as a share of the picture's side, that count."""
 _HUES = (
     (15, "red"),
     (42, "orange"),
@@ -134,7 +134,7 @@ def _differences(target: Frame, canvas: Frame, step: int) -> list[tuple[float, t
 
 
 def _joined(parts: list[Shape]) -> Shape:
-    """Return pieces of one shape, which others cover in part, as one."""
+    """Merge pieces of one shape that other shapes partly cover."""
     mask = np.any([each.mask for each in parts], axis=0)
     return Shape(mask, parts[0].colour, float(mask.mean()), _centre(mask))
 

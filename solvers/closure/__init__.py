@@ -1,4 +1,4 @@
-"""Exact pivots for any deterministic environment that can be restored, without a solver written for it.
+"""Exact pivots for any deterministic, restorable environment, without a solver of its own.
 
 :func:`explore` walks all states of one level breadth first through ``reset``, ``step`` and a way to come back to a
 state. The resulting :class:`Graph` knows the need of every state, the dead ends, the actions that are still safe and

@@ -1,4 +1,4 @@
-"""Actions of an environment: their names, the members of the action space, and which of them a mask allows."""
+"""Actions of an environment: their names, their values in the action space, and the mask of allowed ones."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -26,7 +26,7 @@ def _names_of_toy_text(kind: str) -> tuple[str, ...]:
 
 
 def _ranges(space: Any) -> list[range] | None:
-    """Return the numbers of each part of a space, the first one that it starts with; None for spaces without them."""
+    """Return the range of numbers of each part of a space, with the first number; None for spaces without numbers."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return [range(int(space.start), int(space.start + space.n))]
     if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -93,7 +93,7 @@ def members(env: Any, declared: Any = None) -> dict[str, Any]:
 
 
 def member(space: Any, value: Any) -> Any:
-    """Return what ``space.sample()`` would return for a number or a list of numbers; other values as they are."""
+    """Convert a number or a list of numbers to the type that ``space.sample()`` returns; keep other values."""
     if isinstance(space, gymnasium.spaces.Discrete) and type(value) is int:
         return space.dtype.type(value)
     arrays = gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary

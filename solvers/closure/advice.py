@@ -16,7 +16,7 @@ class AdvisedError(CertifyError):
     """An error whose remedy names settings of ``gym``, which are arguments in Python."""
 
     is_kept: ClassVar[bool] = False
-    """Whether the error keeps its type where it names settings."""
+    """Whether the error keeps its type when its remedy names settings."""
 
     def __init__(self, in_settings: str) -> None:
         """Keep the message with names of settings, and make one with names of arguments."""
@@ -25,7 +25,7 @@ class AdvisedError(CertifyError):
 
 
 class ContradictionError(AdvisedError):
-    """Two ways to a state led to different ones; a different way to come back to states may not."""
+    """Two paths to one state gave different states; another way to restore states may avoid this."""
 
 
 class IllegalActionError(ContradictionError):
@@ -65,7 +65,7 @@ def raised(error: BaseException) -> str:
 
 @contextmanager
 def naming_code() -> Iterator[None]:
-    """Let an error of the environment, or of a function of the user, name the method where it was raised.
+    """Add the raising method's name to errors of the environment or of a user's function.
 
     Errors raised by PIVOT itself stay as they are.
     """

@@ -1,4 +1,4 @@
-"""Labels of episodes of a live environment: after they were played, or turn by turn while they are."""
+"""Labels of episodes of a live environment: after the episode, or turn by turn during it."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -151,7 +151,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, {**info, **self._facts()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take an action and add the keys to ``info``; an illegal one wastes the turn where ``illegal`` says so.
+        """Take an action and add the keys to ``info``; with ``illegal="invalid"`` an illegal action wastes the turn.
 
         Raises:
             CertifyError: the action is illegal, and such episodes are refused.

@@ -35,7 +35,7 @@ WALK = 60
 LONGEST = 400
 """Maximum number of steps of such a walk."""
 DELAYS = 8
-"""Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
+"""Maximum number of plans that are played after waiting at some state of the plan; they reveal hidden counters."""
 DRAWN = 4
 """Random walks during which the environment is also rendered, some after every step, some after a few."""
 PICTURES = 200
@@ -43,9 +43,9 @@ PICTURES = 200
 JUMPS = 6_000
 """Maximum number of steps that show whether a clock decides more than rewards."""
 REPEATS = 16
-"""Replays at the beginning and at the end of the checks that are repeated before a different way back is tried."""
+"""Replays at the beginning and end of the checks that are repeated before another way to restore states is tried."""
 CHECK_SECONDS = 1.0
-"""Least processor time of the checks, which take at most twice as long as the search if that is more."""
+"""Minimum processor time of the checks, seconds; at most twice the time of the search, if that is longer."""
 
 
 @dataclass
@@ -55,9 +55,9 @@ class Check:
     search: Search
     checks: int
     enough: float
-    """Processor time after which it ends once a few states and walks are checked."""
+    """Processor time after which the checks end once a few states and walks are checked."""
     end: float
-    """Time at which it must be done."""
+    """Time at which the checks must end."""
     steps: int = 0
     states: int = 0
     walks: int = 0
@@ -111,7 +111,7 @@ class Check:
             self.agreed.append(walk)
 
     def repeats(self) -> bool:
-        """Return whether replays that agreed with the graph still do, so that only a way back may be wrong."""
+        """Return whether replays that agreed with the graph still agree, so that only restoring can be wrong."""
         try:
             for places in [*self.agreed[:REPEATS], *self.agreed[-REPEATS:]]:
                 _replay(self.search, places)
@@ -208,7 +208,7 @@ def apart(expected: Outcome, actual: Outcome) -> str:
 
 
 def differ(expected: Outcome, actual: Outcome) -> bool:
-    """Return whether two outcomes of one step differ; ends are equal whatever state they leave behind."""
+    """Return whether two outcomes of one step differ; of two ends the states are not compared."""
     if expected.won or actual.won:
         return expected.won != actual.won or expected.reward != actual.reward
     if expected.ended or actual.ended:
@@ -325,7 +325,7 @@ def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Ou
 
 
 def check_goal_reward(search: Search, counters: Sequence[str], turns: int) -> None:
-    """Refuse a goal reward that shrinks with time until it is none: a late goal would be a failure.
+    """Refuse a goal reward that shrinks to zero over time: reaching the goal late would be a failure.
 
     Args:
         search: a search whose states contain the counters.

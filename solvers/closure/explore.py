@@ -178,7 +178,7 @@ def explore(  # noqa: PLR0915 - one story
 
 
 def _itself(env: Env) -> Env:
-    """Return an environment that travels as it is."""
+    """Return the environment, which can be sent to another process unchanged."""
     return env
 
 
@@ -193,7 +193,7 @@ def _searched(
     checks: int,
     end: float,
 ) -> Search:
-    """Search a level and check the result, with the first way back to states that leads where a replay leads."""
+    """Search a level and check the result, by the first way to restore states that agrees with a replay."""
     kinds = worlds_of(env, how, snapshots=read(env).snapshot is not None)
     while True:
         kind = kinds.pop(0)
@@ -228,7 +228,7 @@ def _searched(
                 raise
             del search, check
             gc.collect()  # copies that the environment's own registers may hold
-        except Exception as error:  # foreign code, such as a snapshot that means something else
+        except Exception as error:  # code of the environment, such as a snapshot with a different meaning
             if isinstance(error, CertifyError) or not kinds:
                 raise
 

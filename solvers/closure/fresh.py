@@ -1,4 +1,4 @@
-"""Walks in a new process: it shares no counters, caches, files in memory or hashes of texts with the one that searched.
+"""Walks in a new process, which shares no counters, caches, memory files or text hashes with the searching one.
 
 What a notebook or ``__main__`` defines travels as code (cloudpickle); everything else is imported there again.
 """
@@ -29,7 +29,7 @@ from .worlds import Env, Outcome, Reading, Replays
 TIME_LIMIT = 600.0
 """Maximum time of a process, seconds."""
 HASHES = 6
-"""Number of times that walks are played, each with other hashes of texts, if the environment's code calls ``hash``."""
+"""Number of times that walks are played, each with a different hash seed, if the environment's code calls ``hash``."""
 _RUN = "from pivot.solvers.closure.fresh import answer; answer()"
 
 
@@ -60,7 +60,7 @@ def _is_importable(module: str) -> bool:
 
 
 def draw_once(env: Env, seed: int | None, options: dict[str, Any] | None) -> None:
-    """Draw a picture, so that what drawing keeps for later is there before the first key."""
+    """Draw a picture, so that everything that drawing caches exists before the first key."""
     if getattr(env, "render_mode", None) == "rgb_array":
         with suppress(Exception):  # foreign code
             env.reset(seed=seed, options=options)
@@ -82,7 +82,7 @@ class Question:
     reading: Callable[[Env], Reading]
     walks: Sequence[Sequence[Any]]
     times: int
-    """Number of times that all walks are played, each with other hashes of texts."""
+    """Number of times that all walks are played, each with a different hash seed."""
     allowed: Sequence[str] = field(default_factory=allowed_names)
     """Names of modules that the new process may load."""
 
@@ -106,7 +106,7 @@ class Question:
 
 
 def compare(search: Search, walks: Sequence[Sequence[int]], question: Question, seconds: float) -> None:
-    """Compare walks in a new process, which has its own hashes of texts, with the graph.
+    """Compare walks in a new process, which has its own hash seed, with the graph.
 
     Args:
         search: the search with the graph.
@@ -151,7 +151,7 @@ def compare(search: Search, walks: Sequence[Sequence[int]], question: Question, 
 
 
 def _compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome], *, is_made: bool) -> None:
-    """Compare a walk; keys of an environment that was sent as it is may differ by the way, as those of array views."""
+    """Compare a walk; keys of an environment that was sent unchanged may differ in transit, as those of array views."""
     start = Outcome(search.keys[0], 0.0, False, False)
     has_keys, state = is_made or start == outcomes[0], 0
     for step, (place, actual) in enumerate(zip((-1, *places), outcomes, strict=False)):
@@ -188,7 +188,7 @@ _HASH = hash
 
 
 def _hash(number: int, value: Any) -> int:
-    """Return the hash that a value has in process ``number``: that of a text differs in every process."""
+    """Return the hash of a value in process ``number``: hashes of texts differ between processes."""
     return _HASH(f"{number} {_HASH(value)}") if _varies(value) else _HASH(value)
 
 

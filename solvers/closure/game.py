@@ -31,7 +31,7 @@ _KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
 
 
 class GameSettings(Settings):
-    """Id of an environment, and how to read it."""
+    """Id of an environment, and the interpretation of its steps."""
 
     id: str = "MiniGrid-DoorKey-5x5-v0"
     """Id that ``gymnasium.make`` knows."""
@@ -96,7 +96,7 @@ class GameSettings(Settings):
 
     @property
     def is_known(self) -> bool:
-        """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
+        """Whether the environment is one of :data:`PACKAGES`, whose code is known to be harmless."""
         is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
         return is_listed and not self.failure_modes and not is_predicate(self.success)
 
@@ -234,7 +234,7 @@ class Level(GameSettings):
 
 
 def close(env: Any) -> None:
-    """Close an environment; what that raises decides nothing (some cannot be closed without pictures)."""
+    """Close an environment, and ignore errors (some cannot be closed without pictures)."""
     with suppress(Exception):
         env.close()
 
@@ -281,7 +281,7 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
 
 
 def _decides(level: Level, env: Any) -> bool:
-    """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
+    """Return whether the clock of a level affects more than rewards, as far as a short search shows."""
     from .explore import explore  # noqa: PLC0415 - it imports this module
 
     try:
@@ -376,7 +376,7 @@ class Game:
         return answer
 
     def _whole(self, *, again: bool = False) -> Hashable:
-        """Return all attributes; ``again`` if no step but one that raised was taken since."""
+        """Return all attributes; ``again`` if no step was taken since, except one that raised."""
         if self._full is None:
             self._full = level_keys(self.level, self.env, whole=True)
         if isinstance(self._full, Keys) and not again:

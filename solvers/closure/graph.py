@@ -21,13 +21,13 @@ UNSEEN, WON, LOST, ILLEGAL = -1, -2, -3, -4
 """Successors that are no states of the graph: not searched, success, an end without success, and none at all: the
 environment does not allow the action there."""
 OUT_OF_BUDGET = "out_of_budget"
-"""Failure mode of a goal that is certainly out of reach in time, where limits leave open whether it is a dead end."""
+"""Failure mode of a goal that is certainly out of reach in time, where limits hide whether it is a dead end."""
 OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end", ILLEGAL: "illegal"}
 
 
 @dataclass(frozen=True)
 class SuccessSteps:
-    """Steps of a level that succeed, and the rule that says so."""
+    """Successful steps of a level, and the rule that defines success."""
 
     rule: str
     """Name of the rule; empty where the searched part of the level shows none."""
@@ -42,7 +42,7 @@ class SuccessSteps:
 
     @property
     def ends(self) -> bool | None:
-        """Whether success ends the episode; None if it does on some steps alone, or no step succeeds."""
+        """Whether success ends the episode; None if only some successful steps end it, or none succeeds."""
         return None if 0 < self.ending < self.steps or not self.steps else self.ending > 0
 
 
@@ -56,13 +56,13 @@ class Graph:
     rewards: NDArray[np.float64]
     """Shape (states, actions): reward of the step; NaN where it is unseen or illegal."""
     how: How
-    """Way in which the search came back to a state."""
+    """Way in which the search restored states."""
     steps: int
     """Steps of the environment that the search and its checks took."""
     limit: str | None
     """Limit that ended the search, or None if every reachable state was searched."""
     by_machine: bool = False
-    """Whether that is one of time or memory, so that the search ends elsewhere on a different machine."""
+    """Whether that limit is one of time or memory, so that the search ends elsewhere on another machine."""
     won_at_start: bool = False
     success: SuccessSteps = SuccessSteps("")
     """Steps that succeed."""
@@ -80,7 +80,7 @@ class Graph:
         return self._distances((WON,))
 
     def _distances(self, goals: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return the fewest steps to an edge that is one of ``goals``: breadth first along reversed edges."""
+        """Return the fewest steps to an edge of ``goals``, by breadth-first search along reversed edges."""
         count, width = self.successors.shape
         turns_to = np.full(count, np.inf)
         sources = np.repeat(np.arange(count), width)
@@ -202,7 +202,7 @@ class Graph:
         return self._verdict(len(actions) - 1, states, horizon, fallback=True)
 
     def measure(self, actions: Sequence[str], horizon: int) -> Needs | Unsolved:
-        """Return what success takes from every state of an episode of this level, and the actions that are safe there.
+        """Return the turns that success takes from every state of an episode of this level, and the safe actions there.
 
         Args:
             actions: names of the actions taken, one per turn.
@@ -252,7 +252,7 @@ class Graph:
         )
 
     def _is_first(self, state: int) -> bool:
-        """Return whether no plan that the limits leave open could be as short as the plan from a state and earlier."""
+        """Return whether no plan that the limits hide could be as short as this plan and earlier in the order."""
         if self.limit is None:
             return True
         while state >= 0:

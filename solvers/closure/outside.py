@@ -28,19 +28,19 @@ _EXACT = frozenset({"pivot", "gymnasium", "minigrid"})
 """Packages of which only the modules of the environment itself are read."""
 _INSTALLED = ("site-packages", "dist-packages")
 _INDIRECT = frozenset({"globals", "modules", "eval", "exec", "__globals__", "import_module", "__import__"})
-"""Names of what reads the module of a function by names that its code does not show."""
+"""Names in code that reach variables of a module by names that the code does not contain."""
 _BY_NAME = _INDIRECT | {"getattr", "setattr", "vars", "__dict__"}
-"""Names of what reads a module in a variable by names that the code does not show."""
+"""The same, with names that reach attributes of a module object that way."""
 _VARIABLES = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME"})
 """Instructions whose names are variables; the other names are attributes."""
 _MISSING = object()
 
 
 class Scope:
-    """Modules whose classes and functions are an environment's own: not the standard library and no other package."""
+    """Modules that are the environment's own: not the standard library or another package."""
 
     def __init__(self, kinds: Iterable[type]) -> None:
-        """Collect the modules of an environment's and its wrappers' classes, and what these derive from."""
+        """Collect the modules of the classes of an environment and its wrappers, and of their base classes."""
         self.modules = {kind.__module__ for kind in kinds}
         self.parents = {each for kind in kinds for each in kind.__mro__ if not _is_standard(each.__module__)}
         self.packages = {name.partition(".")[0] for name in self.modules} - _EXACT
@@ -68,7 +68,7 @@ def _is_standard(module: str) -> bool:
 
 @dataclass
 class _Root:
-    """A class or a function, with everything that it holds when it was first read."""
+    """A class or a function, with its contents at the first reading."""
 
     value: Any
     names: tuple[tuple[Mapping[str, Any], str], ...]
@@ -87,7 +87,7 @@ class _Root:
         return f"{self.value.__module__}.{self.value.__qualname__}"
 
     def parts(self) -> list[Part]:
-        """Return what the root holds now."""
+        """Return the current contents of the root."""
         if isinstance(self.value, type):
             return namespace(self.value)
         return [(name, space.get(name, _MISSING)) for space, name in self.names]
@@ -99,7 +99,7 @@ class _Root:
         return [space.get(name, _MISSING) for space, name in self.names]
 
     def read(self, reader: Reader, *, first: bool = False) -> Hashable:
-        """Read everything that the root holds."""
+        """Read the whole contents of the root."""
         reader.watched, reader.path = [], [self.title]
         parts = self.parts()
         reading = tuple([(name, reader.read(each, name)) for name, each in parts])
@@ -122,7 +122,7 @@ class _Root:
         return reading
 
     def is_changed(self) -> bool:
-        """Whether anything that the root holds may differ from the first reading."""
+        """Return whether the contents of the root may differ from the first reading."""
         if not _same(self._now(), self.shape):
             return True
         if any(
@@ -134,7 +134,7 @@ class _Root:
 
 
 def _variables() -> Any:
-    """Return the environment variables, as the system keeps them where that is quicker."""
+    """Return the environment variables, in the system's own form if that is faster."""
     return getattr(os.environ, "_data", os.environ)
 
 
@@ -155,7 +155,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 class Outside:
-    """State that the code of an environment keeps outside of it."""
+    """State that the code of an environment keeps outside of the environment object."""
 
     def __init__(self, scope: Scope) -> None:
         """Begin with nothing."""
@@ -171,13 +171,13 @@ class Outside:
         """Name of something that differed at the last reading."""
 
     def _reader(self, layers: Iterable[Any]) -> Reader:
-        """Return a reader that does not go back into the environment."""
+        """Return a reader that treats the environment itself as a reference."""
         reader = Reader()
         reader.seen = {id(each): number for number, each in enumerate(layers)}
         return reader
 
     def add(self, code: Iterable[Any], layers: Sequence[Any], *, first: bool) -> None:
-        """Read classes and functions, and all code that they lead to, as they are now.
+        """Read classes, functions, and all code that they refer to, in their current state.
 
         Args:
             code: classes and functions; anything else is left out.
@@ -266,7 +266,7 @@ def _first_difference(root: _Root, reading: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _names_of(code: types.CodeType, *, variables: bool = False) -> tuple[str, ...]:
-    """Return the names that code and the functions within it use, or those of variables without attributes, sorted."""
+    """Return the sorted names that code and its inner functions use, or the names of variables alone."""
     inner = [_names_of(each, variables=variables) for each in code.co_consts if isinstance(each, types.CodeType)]
     own = (
         {each.argval for each in dis.get_instructions(code) if each.opname in _VARIABLES}

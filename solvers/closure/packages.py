@@ -26,11 +26,12 @@ class Package:
     constant: tuple[str, ...] = ()
     """Attributes that no step changes."""
     dice: Callable[[Any], str] | None = None
-    """Return what is random in an environment whose generator every step moves; empty if its numbers decide nothing."""
+    """Return the random part of an environment in which every step draws a number; empty if the draws have no
+    effect."""
     masks: bool = True
-    """Whether ``info["action_mask"]`` says what is allowed; Taxi's only advises against actions without an effect."""
+    """Whether ``info["action_mask"]`` forbids actions; Taxi's only advises against actions without an effect."""
     unseen: tuple[str, ...] = ()
-    """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
+    """Methods that only make observations; a search whose keys do not need these skips them."""
 
 
 _PLAIN = (bool, int, float, str, np.generic, type(None))
@@ -55,7 +56,7 @@ def _toy_restore(env: Any, snapshot: Any) -> None:
 
 
 def _toy_dice(env: Any) -> str:
-    """Return what is random in a table of transitions; all steps draw one, mostly from a single one."""
+    """Return what is random in an environment of toy text; empty if every draw has one possible result."""
     level = env.unwrapped
     several = any(sum(each[0] > 0 for each in moves) > 1 for row in level.P.values() for moves in row.values())
     return "P, its table of transitions" if several else "fickle_step" * getattr(level, "fickle_passenger", False)
@@ -148,7 +149,7 @@ def package_of(env: Any) -> Package:
 
 
 def _derived(env: Any) -> Package:
-    """Return what is known of an environment that derives from one of toy text, and steps as that does."""
+    """Return the package of an environment that derives from one of toy text and has the same step method."""
     for kind in type(env.unwrapped).__mro__:
         if kind.__module__.startswith(TOY_TEXT.inside):
             same = type(env.unwrapped).step is kind.step  # pyright: ignore[reportAttributeAccessIssue]

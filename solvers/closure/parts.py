@@ -1,4 +1,4 @@
-"""Parts of an object, by its type: all that decides how it behaves, or an error that says what cannot be read."""
+"""Parts of an object by its type: everything that affects its behaviour, or an error that names the unreadable part."""
 
 import copyreg
 import functools
@@ -46,7 +46,7 @@ named_code = functools.lru_cache(maxsize=4096)(code_name)
 
 @functools.lru_cache(maxsize=4096)
 def is_value(kind: type) -> bool:
-    """Whether objects of a type never change, so that it does not matter which of two equal ones is meant."""
+    """Return whether objects of a type never change, so that equal objects are interchangeable."""
     base, _, has_attributes = _layout(kind)
     return kind.__module__ in _VALUES or (base in _VALUE_BASES and not has_attributes)
 
@@ -70,7 +70,7 @@ def _mapping(value: Any, kind: type[dict[Any, Any]] = dict) -> list[Part]:
 
 
 def _array(value: Any) -> list[Part]:
-    """Return shape, type and bytes, and the array of which it is a view, since a write to one changes the other."""
+    """Return shape, type, bytes, and the base array of a view, because a write to one changes the other."""
     array_type = value.dtype
     if array_type.hasobject and array_type.kind != "O":
         raise UnreadableError("its records hold objects")
@@ -107,7 +107,7 @@ def _cell(cell: Any) -> Any:
 
 
 def _cache(value: Any) -> list[Part]:
-    """Return what a function with a cache wraps, and all that it remembers."""
+    """Return the wrapped function of a cached function, and its cached values."""
     parts: list[Part] = [("wrapped", value.__wrapped__)]
     for each in gc.get_referents(value):
         is_link = "_lru_list_elem" in getattr(each, "__name__", type(each).__name__)
@@ -196,7 +196,7 @@ _PARTS: dict[Any, Callable[[Any], list[Part]]] = {
 _PARTS_BY_NAME: dict[str, Callable[[Any], list[Part]]] = {
     "pygame.surface.Surface": _surface,
     "pygame.color.Color": lambda value: [("", tuple(value))],
-    "pygame.time.Clock": lambda _value: [],  # real time, which no state may depend on; replays detect it
+    "pygame.time.Clock": lambda _value: [],  # real time: if a state depends on it, the replays detect that
     "pygame.font.Font": lambda value: [
         ("style", (value.bold, value.italic, value.underline, value.get_height(), value.size("Ag")))
     ],
@@ -214,7 +214,7 @@ _NOT_READ = frozenset(
         *("_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_params__", "__match_args__", "__slots__"),
     }
 )
-"""Names in classes that say what the class is."""
+"""Names in classes that only describe the class."""
 
 
 def namespace(kind: type) -> list[Part]:
@@ -224,7 +224,7 @@ def namespace(kind: type) -> list[Part]:
 
 @functools.lru_cache(maxsize=4096)
 def is_named(kind: type) -> bool:
-    """Whether a class is found by its name, so that code made it once; others are values like any object."""
+    """Return whether a class is found by its name, so that code defined it once; others are read as values."""
     place: Any = sys.modules.get(kind.__module__)
     for name in kind.__qualname__.split("."):
         place = vars(place).get(name) if isinstance(place, type | types.ModuleType) else None
@@ -261,7 +261,7 @@ def parts_of(value: Any) -> list[Part]:
 
 @functools.lru_cache(maxsize=4096)
 def _layout(kind: type) -> tuple[type, Callable[[Any], list[Part]] | None, bool]:
-    """Return the class that holds what attributes do not, how to take it apart, and whether there are attributes."""
+    """Return the base class that holds more than attributes, its reader, and whether there are attributes."""
     base = kind
     while base is not object and base not in _PARTS and _name_of(base) not in _PARTS_BY_NAME and _adds_nothing(base):
         base = base.__base__ or object
@@ -274,7 +274,7 @@ def _name_of(kind: type) -> str:
 
 
 def _adds_nothing(kind: type) -> bool:
-    """Whether all that a class adds to its base is attributes and slots, as classes of Python do."""
+    """Return whether a class adds only attributes and slots to its base, as classes written in Python do."""
     base = kind.__base__ or object
     adds_dict = "__dict__" in vars(kind) and (kind.__dictoffset__ > 0 or kind.__itemsize__ > 0)
     words = len(_own_slots(kind)) + ("__weakref__" in vars(kind)) + adds_dict

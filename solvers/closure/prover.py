@@ -61,7 +61,7 @@ def _allows(level: Level, env: Any, name: str, info: Mapping[str, Any]) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return a value of ``info`` as the rule ``info.KEY==VALUE`` writes it."""
+    """Return a value of ``info`` in the notation of the rule ``info.KEY==VALUE``."""
     value = value.tolist() if hasattr(value, "tolist") else getattr(value, "name", value)
     if isinstance(value, float):
         value = int(value) if value.is_integer() else round(value, 9)
@@ -72,11 +72,11 @@ def _text(value: Any) -> str:
 
 @dataclass
 class _Success:
-    """Rule of success of a level, by code of the prover's own, and what its steps showed of it."""
+    """Rule of success of a level, implemented apart from the search, with what the played steps showed."""
 
     level: Level
     flags: set[str] = field(default_factory=set[str])
-    """Keys of ``info`` that could say what success is."""
+    """Keys of ``info`` that may be flags of success."""
     goals: set[float] = field(default_factory=set[float])
     """Positive rewards of steps that end the episode."""
     on_the_way: set[float] = field(default_factory=set[float])
@@ -117,11 +117,11 @@ class _Success:
         return enough and (terminated or not first)
 
     def at_start(self, info: Mapping[str, Any]) -> bool:
-        """Return what ``info`` says of success under the rule; False for other rules."""
+        """Return whether ``info`` of the start is a success under the rule; False for rules without a flag."""
         return self.level.success.startswith("info.") and self._says(info)
 
     def _says(self, info: Mapping[str, Any]) -> bool:
-        """Return whether ``info`` holds what the rule names."""
+        """Return whether ``info`` has the value that the rule names."""
         key, equals, text = self.level.success.removeprefix("terminated and ")[5:].partition("==")
         value, missing = cast(Any, info), object()
         for part in [key] if key in info else key.split("."):

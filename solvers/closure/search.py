@@ -14,7 +14,7 @@ from .graph import ILLEGAL, LOST, UNSEEN, WON, SuccessSteps
 from .worlds import Outcome, World
 
 EARLY = frozenset({4, 32, 256, 2_048, 16_384})
-"""Numbers of states after which the way back to states is compared with a replay."""
+"""Numbers of states after which a restored state is compared with a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Limits:
     depth: int | None = None
     """Maximum number of turns from the start; None for no limit."""
     horizon: int | None = None
-    """The same where each state belongs to one turn, because it contains a clock or a record of the turns."""
+    """Limit in turns, where each state belongs to one turn because it contains a clock or a record of turns."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Search:
     first: "array[int]" = field(default_factory=lambda: array("q"))
     """Step by which each state was first met; -1 for the start."""
     again: "array[int]" = field(default_factory=lambda: array("q"))
-    """Step by which each state was last met again; -1 for none."""
+    """Step that last reached each state again; -1 for none."""
     targets: "array[int]" = field(default_factory=lambda: array("i"))
     """State after each step, or ``WON`` or ``LOST``."""
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
@@ -73,7 +73,7 @@ class Search:
     limit: str | None = None
     """Limit that ended the search."""
     by_machine: bool = False
-    """Whether that is one of time or memory, so that the search ends elsewhere on a different machine."""
+    """Whether that limit is one of time or memory, so that the search ends elsewhere on another machine."""
 
     @property
     def expanded(self) -> int:
@@ -126,14 +126,14 @@ class Search:
         return None
 
     def _step(self, number: int, handle: Any, place: int) -> Outcome | None:
-        """Take an action in a state, of which there is a handle; return None if it is illegal there."""
+        """Take an action in the state of a handle; return None if it is illegal there."""
         allowed = self.allowed[number]
         if allowed is not None and not allowed[place]:
             return None
         return self.world.step(handle, lambda: self.path_of(number), self.actions[place])
 
     def _look(self, state: int) -> None:
-        """Replay the path to a state, so that a wrong way back to states ends the search early.
+        """Replay the path to a state, so that a wrong way to restore states ends the search early.
 
         Raises:
             ContradictionError: the path leads to a different state.
@@ -203,7 +203,7 @@ class Search:
         return [self.actions[place] for place in self.path(number)]
 
     def paths(self, number: int) -> list[list[int]]:
-        """Return the places of the actions by which a state was first and last met: one path or two."""
+        """Return the action indices of the first and the last path found to a state: one path or two."""
         paths = [self.path(number)]
         if self.again[number] >= 0:
             before, place = divmod(self.again[number], len(self.actions))
@@ -219,7 +219,7 @@ class Search:
         return [*self.path(state), place]
 
     def delays(self, plan: Sequence[int], least: int, most: int) -> Iterator[list[int]]:
-        """Yield walks that take a plan, but stay in one of its states for ``least`` steps before they go on.
+        """Yield walks that follow a plan but wait in one of its states for ``least`` steps.
 
         Args:
             plan: places of actions from the start.
@@ -236,7 +236,7 @@ class Search:
         yield from delays if len(delays) <= most else (delays[each * len(delays) // most] for each in range(most))
 
     def legal_places(self, state: int) -> list[int]:
-        """Return the places of the actions that are legal in a state that was expanded."""
+        """Return the indices of the actions that are legal in an expanded state."""
         width = len(self.actions)
         return [place for place in range(width) if self.targets[state * width + place] != ILLEGAL]
 
@@ -254,7 +254,7 @@ class Search:
         return places
 
     def _loop(self, state: int) -> list[int]:
-        """Return the places of one or two actions that lead from a state back to it; empty if there are none."""
+        """Return the indices of one or two actions that lead from a state back to it; empty if there are none."""
         width, detour = len(self.actions), list[int]()
         for place, target in enumerate(self.targets[state * width : (state + 1) * width]):
             if target == state:
@@ -273,7 +273,7 @@ class Search:
         )
 
     def complete(self) -> None:
-        """Add the steps of the states that were met and not expanded, as unseen ones."""
+        """Add the steps of states that were reached but not expanded, as unseen steps."""
         unseen = len(self.keys) * len(self.actions) - len(self.targets)
         self.targets.extend(array("i", [UNSEEN]) * unseen)
         self.rewards.extend(array("d", [float("nan")]) * unseen)

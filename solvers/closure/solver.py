@@ -35,7 +35,7 @@ def _ends(success: SuccessSteps) -> str:
 
 
 CACHED_LEVELS = 64
-"""Levels whose graphs are kept; all rollouts of a level follow each other."""
+"""Levels whose graphs are cached; all rollouts of a level come in succession."""
 
 
 class ClosureSettings(SolverSettings):
@@ -193,7 +193,7 @@ class ClosureSolver(ExactSolver):
 
     @staticmethod
     def _named(case: Case, answer: Verdict | Unsolved) -> Verdict | Unsolved:
-        """Return a verdict under the level's own failure mode, if one of its predicates holds."""
+        """Rename the failure mode of a verdict to the level's own, if one of its predicates holds."""
         if isinstance(answer, Unsolved):
             return answer
         level = Level.read(case.initial_state)

@@ -1,4 +1,4 @@
-"""The state of any Python environment as one hashable value, and the counters of turns in it."""
+"""The state of any Python environment as one hashable value, and the turn counters in it."""
 
 import random
 import threading
@@ -34,7 +34,7 @@ _SHOWING: tuple[type, ...] = (
 
 
 def bare(env: Env, *, observed: bool = False) -> Env:
-    """Return an environment without the wrappers that only keep account, which would make a new state of every turn.
+    """Return an environment without wrappers that only count or record, which would make every turn a new state.
 
     Args:
         env: an environment; it is left as it is.
@@ -77,15 +77,15 @@ class Keys:
         """Name of something outside of the environment that differs from the first reading."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send settings alone to another process."""
+        """Pickle the settings alone."""
         return Keys, (self.skip, self._drawn)
 
     def begin(self) -> None:
-        """Let the next reading be that of a start, from where no generator may change."""
+        """Treat the next reading as that of a start, after which no generator may change."""
         self._dice, self._shared = None, global_dice()
 
     def finish(self) -> None:
-        """Refuse steps that drew from a generator that all code shares, since ``begin``.
+        """Refuse the steps since ``begin`` if they drew from a global random generator.
 
         Raises:
             AdvisedError: they did; where several threads run, only if they did so three times.
@@ -159,7 +159,7 @@ def random_step(where: str) -> AdvisedError:
 
 
 def layers_of(env: Env) -> list[Env]:
-    """Return an environment with what it wraps, from the outermost wrapper to the environment itself."""
+    """Return an environment and its wrappers, from the outermost to the environment itself."""
     layers = [env]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)

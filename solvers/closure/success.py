@@ -1,4 +1,4 @@
-"""Meaning of success in a foreign environment: rules by name, and the rule that a searched level shows by itself.
+"""Success in a foreign environment: rules by name, and the rule that a searched level implies.
 
 The rule is ``info["success"]`` or ``info["is_success"]`` where a level sets one of them, else ``goal-reward``: the
 positive reward that nothing but ends of the episode pays. Where neither fits, where ``info`` or the observation says
@@ -30,7 +30,7 @@ FLAGS = ("success", "is_success")
 _TELLING = re.compile(
     r"(.*\.)?(is_|has_|task_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)"
 )
-"""Places of other flags of ``info``, in lower case, that would say whether a step reached the goal."""
+"""Other keys of ``info``, in lower case, whose name suggests that they report success."""
 GOAL_REWARD = "goal-reward"
 PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _REWARD = re.compile(r"(terminated and )?reward(>=|>)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
@@ -50,7 +50,7 @@ _DIGIT = re.compile(r"\d")
 
 
 class NoSuccessError(AdvisedError):
-    """No step of a level succeeds under the default rule; other levels may show what success is."""
+    """No step of a level succeeds under the default rule; other levels may define success."""
 
     is_kept = True
 
@@ -152,7 +152,7 @@ def flag(info: Any, name: str) -> bool:
 
 
 class Rule:
-    """Judge of the steps of one level; under the default rule it also remembers which flags ``info`` showed."""
+    """Decides which steps of one level succeed; under the default rule it also records the flags in ``info``."""
 
     def __init__(self, success: Success | str) -> None:
         """Prepare a rule.
@@ -171,7 +171,7 @@ class Rule:
         self._goals: dict[tuple[tuple[str, str], ...], None] = {}
         """Words of ``info`` and of the observation at each rewarded end."""
         self._way: dict[str, Counter[str]] = defaultdict(Counter)
-        """Values of each of those places on the way, and how often it has them."""
+        """Counts of the values of each of these keys on steps that do not end the episode."""
         self._steps = 0
         self.claims: list[str] = []
         """Rules of flags of other names that were True."""
@@ -205,7 +205,7 @@ class Rule:
         return self.text in ("", GOAL_REWARD)
 
     def won(self, env: Env, reward: float, terminated: bool, info: Any, observation: Any = None) -> bool:
-        """Return whether a step succeeded; while the rule is open, whether a flag says so.
+        """Return whether a step succeeded; before the rule is known, whether a flag reports success.
 
         Raises:
             CertifyError: a flag is not a bool, or a function of the user's raised or returned something else.
@@ -216,7 +216,7 @@ class Rule:
         return won
 
     def won_at_start(self, info: Any) -> bool:
-        """Return whether ``info`` of reset says that the goal is reached already; only flags can."""
+        """Return whether ``info`` of ``reset`` reports success already; only flags can."""
         if self.is_open:
             return True in {self._flag(info, name) for name in FLAGS}
         return self.text.startswith("info.") and self.won(None, 0.0, False, info)
@@ -240,7 +240,7 @@ class Rule:
         return True in flags
 
     def _note(self, reward: float, terminated: bool, info: Any, observation: Any) -> None:
-        """Keep what a step shows that may tell success from other steps."""
+        """Record values of a step that may distinguish success from other steps."""
         words = tuple(_words(info))
         for place, text in words:
             if text == "True" and _TELLING.fullmatch(place.lower()) and place not in self.claims:
@@ -256,7 +256,7 @@ class Rule:
                 values[text if len(values) < _MOST_VALUES else "…"] += 1
 
     def telling(self) -> tuple[str, list[str], list[str]] | None:
-        """Return a place that tells rewarded ends apart, its values there, and the rules for these; a function if none.
+        """Return the key by which rewarded ends differ, its values, and the matching rules; a function if none.
 
         A number or a text with digits counts only where it is the same on the way, because counters, places and times
         always differ; a word counts if an end alone shows it.
@@ -280,7 +280,7 @@ class Rule:
 
 
 def rule_of(text: str) -> Rule:
-    """Return the judge of steps that are played one by one, under a rule that first levels have shown.
+    """Return the judge of single steps under a rule that the first levels have established.
 
     Raises:
         CertifyError: no rule has this name, or its function cannot be imported.
@@ -314,7 +314,7 @@ def _predicate(text: str) -> Success:
 
 
 def settle(search: "Search", limit: str | None) -> SuccessSteps:
-    """Decide which steps of a level succeed that was searched up to ``limit``, and mark them if its rule was open.
+    """Decide which steps of a level searched up to ``limit`` succeed, and mark them if the rule was still open.
 
     Raises:
         CertifyError: the level does not show what success is, or every first action succeeds. NoSuccessError: no step
@@ -373,20 +373,20 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
 
 
 def _all_ends(search: "Search") -> Counter[float]:
-    """Return the rewards of the ends of a level that is played on after its flags, as far as a search shows."""
+    """Return the rewards of all ends of a level when play continues after its flags, as far as a search shows."""
     world, limits = search.world, search.limits
     beyond = type(search)(
         type(world)(world.env, world.seed, world.options, replace(world.reading, success=Rule(lambda *_: False))),
         search.actions,
         replace(limits, states=min(limits.states, 2 * len(search.keys) + 1_000), seconds=limits.seconds / 3),
     )
-    with suppress(CertifyError):  # nobody plays on where steps raise
+    with suppress(CertifyError):  # play does not continue where steps raise
         beyond.run(limits.seconds)
     return Counter(reward for target, reward in zip(beyond.targets, beyond.rewards, strict=False) if target == LOST)
 
 
 def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
-    """Return the rule that a level shows: a flag, or the goal reward.
+    """Return the rule that a level implies: a flag, or the goal reward.
 
     Raises:
         CertifyError: the two flags differ, or positive rewards do not tell success from other steps.
@@ -444,7 +444,7 @@ def _listed(rewards: Mapping[float, int]) -> str:
 def unclear(
     finding: str, ends: Mapping[float, int], rules: Sequence[str] = (), kind: type[AdvisedError] = AdvisedError
 ) -> AdvisedError:
-    """Return an error that names the rules which tell the ends of a level apart, ``rules`` first."""
+    """Return an error that lists the rules by which the ends of a level differ, ``rules`` first."""
     if ends:
         highest = min(each for each in ends if max(ends) - each < 1e-9)
         finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"

@@ -1,4 +1,4 @@
-"""Values of Python as hashable data, read in full: what decides how an object behaves is in it, or it is refused.
+"""Python objects as hashable data, read in full: everything that affects behaviour is included, or reading is refused.
 
 Each object is taken apart into its parts: attributes and slots, contents of containers, cells, defaults and attributes
 of functions, states of generators of random numbers, and for types of extension modules what pickling them would keep.
@@ -36,19 +36,19 @@ def _single(value: Any) -> Hashable:
 
 
 class Reader:
-    """Reads a value once: an object that it meets again becomes a reference, so that sharing is part of the state."""
+    """Reads a value once: an object that occurs again becomes a reference, so that sharing is part of the state."""
 
     def __init__(self, outside: "dict[int, str] | None" = None) -> None:
         """Begin a reading; ``outside`` names objects that are read as references, by their ``id``."""
         self.outside = outside or {}
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []
-        """Objects in ``seen``, kept so that no other one gets their ``id``."""
+        """Objects in ``seen``, kept alive so that no other object gets their ``id``."""
         self.path: list[Any] = []
         self.code: dict[int, Any] = {}
         """Classes, modules and functions that were met, by their ``id``."""
         self.dice: dict[str, Hashable] = {}
-        """States of the generators of random numbers, by where they were found."""
+        """States of the random generators, by where they were found."""
         self.watched: list[tuple[Any, list[Any]]] | None = None
         """Objects with their parts, if they shall be recorded."""
         self.places: dict[int, str] = {}
@@ -123,7 +123,7 @@ class Reader:
         return self._composed(value, kind, parts)
 
     def _reference(self, value: Any) -> Hashable:
-        """Return the name of an object that is code, or was met before; None for a new one."""
+        """Return the name of an object that is code or occurred before; None for a new one."""
         if (place := self.outside.get(id(value))) is not None:
             return "<outside>", place
         if (number := self.seen.get(id(value))) is not None:
@@ -133,7 +133,7 @@ class Reader:
         return None
 
     def _memory(self, array: Any) -> list[Part]:
-        """Return where the numbers of an array are also those of an array that was met before."""
+        """Return the earlier array that shares memory with an array."""
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
@@ -165,13 +165,13 @@ class Reader:
         )
 
     def _in_order(self, members: list[Any]) -> list[Any]:
-        """Sort members of a set, so that references are numbered alike whatever their order."""
+        """Sort the members of a set, so that references are numbered independently of its order."""
         if len(members) < 2 or {type(each) for each in members} <= PLAIN:
             return members
         return [members[place] for _, place in sorted((self._alone(each), place) for place, each in enumerate(members))]
 
     def _alone(self, value: Any) -> str:
-        """Return a text for a member of a set as if it were the first that is read."""
+        """Return a text for a member of a set, read as if it were the first object."""
         reader = Reader(self.outside)
         reader.seen, reader.path = dict(self.seen), list(self.path)
         return repr(reader.read(value))

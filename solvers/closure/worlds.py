@@ -1,4 +1,4 @@
-"""Ways to come back to a state of an environment: its own snapshots, deep copies, or a replay from ``reset``."""
+"""Ways to restore a state of an environment: its own snapshots, deep copies, or a replay from ``reset``."""
 
 import math
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ How = Literal["snapshot", "deepcopy", "replay"]
 Illegal = Literal["refuse", "invalid"]
 """Meaning of actions that a mask or an error of the environment forbids."""
 Path = Callable[[], Sequence[Any]]
-"""Return the actions that led to a state; they are put together for replays and messages alone."""
+"""Function that returns the actions that led to a state; called only for replays and messages."""
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
@@ -51,7 +51,7 @@ class Judge(Protocol):
         ...
 
     def won_at_start(self, info: Any) -> bool:
-        """Return whether ``info`` of reset says that the goal is reached already."""
+        """Return whether ``info`` of ``reset`` reports success already."""
         ...
 
 
@@ -140,7 +140,7 @@ class World(ABC):
         return self._key(self.env, observation), self.reading.success.won_at_start(info)
 
     def finish(self) -> None:
-        """Refuse the steps since the last reset if they drew random numbers from a generator that all code shares."""
+        """Refuse the steps since the last reset if they drew from a global random generator."""
         if self._watch:
             self._watch.finish()
 
@@ -213,7 +213,7 @@ class World(ABC):
         return key
 
     def step(self, handle: Any, path: Path, action: Any) -> Outcome | None:
-        """Take an action in the state of a handle, which ``path`` led to; return None if it is illegal there.
+        """Take an action in the state of a handle, reached by ``path``; return None if it is illegal there.
 
         Raises:
             CertifyError: the step raised, and illegal actions are refused, or it changed the state.
@@ -237,7 +237,7 @@ class World(ABC):
 
     @abstractmethod
     def _at(self, handle: Any, path: Path) -> Env:
-        """Return an environment in the state of a handle, which ``path`` led to; stepping it changes no handle."""
+        """Return an environment in the state of a handle, reached by ``path``; stepping it changes no handle."""
 
     @abstractmethod
     def here(self) -> Any:
@@ -245,7 +245,7 @@ class World(ABC):
 
 
 def _glance(observation: Any) -> int | None:
-    """Return the hash of an observation; None where it is an object that cannot be compared."""
+    """Return the hash of an observation, or None if it cannot be compared."""
     try:
         return hash(hashable(observation))
     except AdvisedError:
@@ -253,7 +253,7 @@ def _glance(observation: Any) -> int | None:
 
 
 class Snapshots(World):
-    """Come back by the environment's own ``snapshot()`` and ``restore(snapshot)``."""
+    """Restores states by the environment's own ``snapshot()`` and ``restore(snapshot)``."""
 
     how: ClassVar[How] = "snapshot"
 
@@ -275,7 +275,7 @@ class Snapshots(World):
 
 
 class Copies(World):
-    """Come back by stepping a deep copy of the environment."""
+    """Restores states by keeping deep copies of the environment."""
 
     how: ClassVar[How] = "deepcopy"
     _last: Env = None
@@ -286,12 +286,12 @@ class Copies(World):
         return self._last
 
     def here(self) -> Any:
-        """Return the copy that was stepped last, at first one of the environment; see the base class."""
+        """Return the last stepped copy, at first a copy of the environment; see the base class."""
         return deepcopy(self.env) if self._last is None else self._last
 
 
 class Replays(World):
-    """Come back by ``reset(seed=...)`` and all actions again."""
+    """Restores states by ``reset(seed=...)`` and all actions."""
 
     how: ClassVar[How] = "replay"
 
@@ -315,7 +315,7 @@ class Replays(World):
 
 
 def two_resets(seed: int | None, where: str) -> AdvisedError:
-    """Return the error of a reset that does not come back to the first state."""
+    """Return the error for a reset that does not restore the first state."""
     return AdvisedError(
         f"two calls of reset with seed {seed} differ in {where}, expected equal states; let reset set all attributes, "
         f"by the seed alone, or use gym.key=observation if the observation shows the full state; {IF_RANDOM}"
@@ -326,7 +326,7 @@ WORLDS: tuple[type[World], ...] = (Snapshots, Copies, Replays)
 
 
 def worlds_of(env: Env, how: How | None, *, snapshots: bool) -> list[type[World]]:
-    """Return the ways back that an environment offers, or the named one.
+    """Return the available ways to restore states, or the named one.
 
     Args:
         env: the environment.

@@ -109,7 +109,7 @@ class NavigationProver(Prover):
         return differences(replace(verdict, certificate=measured), right)
 
     def _reading(self, log: "_Log", needed: list[int | None], horizon: int) -> tuple[int, tuple[str, ...], bool]:
-        """Return the pivot, its matching modes (that of the label first), and whether it is not the fallback."""
+        """Return the pivot, its matching modes (the label's first), and whether some step was fatal."""
         last, lost = _lost(needed, horizon)
         if self._config["pivot_rule"] == "earliest_event":
             for t in range(last + 1):
@@ -282,6 +282,6 @@ def _within(needed: int | None, budget: int) -> bool:
 
 
 def _lost(needed: Sequence[int | None], horizon: int) -> tuple[int, bool]:
-    """Return the first step after which the remaining turns are too few, else the last step, and whether one exists."""
+    """Return the first step after which too few turns remain, else the last step, and whether there is such a step."""
     late = [t for t, amount in enumerate(needed) if not _within(amount, horizon - t)]
     return (max(late[0] - 1, 0), True) if late else (len(needed) - 2, False)

@@ -124,7 +124,7 @@ class Room:
 def _free(
     xs: NDArray[np.int64], zs: NDArray[np.int64], dx: int, dz: int, width: int, depth: int, footprints: list[list[int]]
 ) -> NDArray[np.bool_]:
-    """Return whether the step by ``dx, dz`` from each position (column, row), and so the step back, is free."""
+    """Return whether the step by ``dx, dz`` from each position (column, row), in either direction, is free."""
     low_x, high_x = xs - HALF_WIDTH, xs + dx + HALF_WIDTH
     low_z, high_z = zs - HALF_WIDTH, zs + dz + HALF_WIDTH
     free = ((low_x >= 0) & (high_x <= width))[:, None] & ((low_z >= 0) & (high_z <= depth))[None, :]

@@ -275,7 +275,7 @@ def _new_bases(
 
 
 def _rises_rightly(before: Bases, after: Bases, taken: str | None, carried: set[str]) -> bool:
-    """Return whether no cube is higher than a primitive can move it, and none was released onto what it carries."""
+    """Return whether no cube is higher than a primitive can lift it or was released onto a cube that it carries."""
     for name in before:
         was, now = _way_down(before, name), _way_down(after, name)
         if now[-1] == _HAND:

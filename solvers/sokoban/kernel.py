@@ -177,7 +177,7 @@ def close_level(space):
 
 @inner
 def drop_level(space, words):
-    """Discard the unfinished level. ``counts[STATES]`` is unchanged, to report that there are too many states."""
+    """Discard the unfinished level; ``counts[STATES]`` keeps its value, which reports too many states."""
     for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
         here = entry * (words + 1)
         at = np.int64(space.log[here + words] >> SHIFT_32) * (2 * words + 1)

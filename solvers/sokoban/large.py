@@ -82,7 +82,7 @@ class LargeSearch(SokobanSearch):
         return None if depth in (INFINITE, BEYOND) or (most is not None and depth > most) else int(depth)
 
     def first_late(self, states: Sequence[State], budget: int) -> int:
-        """Return the first state that is out of reach, without a search that is deeper than its budget.
+        """Return the first state that is out of reach, by a search no deeper than its budget.
 
         The index is narrowed down from both sides: a search decides all states whose budget is at most its depth, and,
         if it reaches it, the last undecided state.

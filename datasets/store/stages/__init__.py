@@ -1,1 +1,1 @@
-"""Stages of a shard: :mod:`.base` says how one runs, the other modules what rollout, label and export make."""
+"""Stages of a shard: :mod:`.base` runs them, the other modules define rollout, label and export."""

@@ -67,9 +67,9 @@ class Product:
     tables: Sequence[tuple[str, TableSchema, pa.Table]]
     """File name, schema and rows of each."""
     facts: dict[str, Any]
-    """Counts for the receipt, so that a summary needs no table."""
+    """Counts for the receipt, so that a summary does not have to read the tables."""
     refused: str = ""
-    """Reason why nothing of it may be written, if there is one."""
+    """Reason why nothing of it may be written, or empty."""
 
 
 REFUSED = "refused"
@@ -78,7 +78,7 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class ShardFiles(ABC):
-    """Files that one stage keeps of one shard, with their receipt: how they are checked and written.
+    """Files of one stage of one shard with their receipt: checking and writing them.
 
     A scheduler that makes the tables of several shards at a time, such as a probe, uses this alone.
     """
@@ -91,7 +91,7 @@ class ShardFiles(ABC):
     sparse: ClassVar[bool] = False
     """Whether a table without rows has no file."""
     pending_fact: ClassVar[str | None] = None
-    """Fact that lists the incomplete episodes of a shard; None for a stage that leaves none."""
+    """Fact that lists the incomplete episodes of a shard; None for a stage without such episodes."""
 
     @property
     def name(self) -> str:
@@ -108,7 +108,7 @@ class ShardFiles(ABC):
         """Return the digest of everything that decides the files."""
 
     def check(self) -> Pending | ShardResult:
-        """Return the result of an earlier run if it is whole, else the work that is left."""
+        """Return the result of an earlier run if it is complete, else the remaining work."""
         inputs = self.inputs()
         receipt = Receipt.read(self.store.storage, self.receipt_file)
         if receipt is None or not receipt.holds(self.store.storage, inputs):
@@ -135,7 +135,7 @@ class ShardFiles(ABC):
 
 @dataclass(frozen=True)
 class Stage(ShardFiles):
-    """One stage of one shard. It travels to workers, each of which opens the store once."""
+    """One stage of one shard. It is sent to workers, each of which opens the store once."""
 
     @property
     def episodes(self) -> int:
@@ -155,7 +155,7 @@ class Stage(ShardFiles):
 
 
 def run_stage(stage: Stage) -> ShardResult:
-    """Bring one shard through a stage: skip it if it is whole, else make, validate and write it, the receipt last.
+    """Run a stage on one shard: skip it if complete, else compute, validate and write it, the receipt last.
 
     Raises:
         StoreError: the shard cannot be read or written. Others as :meth:`Stage.make` of the stage.

@@ -78,7 +78,7 @@ class LabelStage(Stage):
         return certified, guidance_requests(certified, config.target_vocabulary, frames)
 
     def writer(self, pending: Pending) -> GuidanceWriter:
-        """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""
+        """Return the teacher of the run; valid stored guidance is used instead of asking it."""
         store, writer = self.store, self.store.run.writer()
         if pending.episodes is None and (self.earlier is None or not store.run.writer_is_served):
             return writer
@@ -146,7 +146,7 @@ class LabelStage(Stage):
 
 
 def _all_calls(store: Store, name: str, pending: Pending, made: list[Call]) -> list[Call]:
-    """Return the calls of a shard's labels, with the earlier ones of labels whose teacher did not answer then."""
+    """Return the calls of a shard's labels, with earlier calls of labels whose teacher did not answer then."""
     if pending.episodes is None:
         return made
     from ..usage import calls_in_all  # noqa: PLC0415 - only for a shard that is completed

@@ -49,7 +49,7 @@ class RolloutStage(Stage):
         return Batch(env.type, env.config, self.tasks, run.config.rollouts, pending.episodes, ids, prompt=env.prompt)
 
     def product(self, pending: Pending, rollouts: Sequence[TaskRollouts]) -> Product:
-        """Return the tables of episodes that were played, with the episodes that the shard already has."""
+        """Return the tables of the new episodes together with the shard's earlier episodes."""
         store = self.store
         if pending.episodes is not None:
             stored = stored_rollouts({schema: store.read(schema, self.shard) for schema in STORE_TABLES})
