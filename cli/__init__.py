@@ -79,7 +79,7 @@ def _stub(name: str) -> Callable[..., None]:
 
 
 def command_line(called: Iterable[str]) -> App:
-    """Return the command line, in which some commands can be called; of the others it has the help alone."""
+    """Return the command line with the named commands loaded; of the others it has only the help."""
     app = App(
         name="pivot",
         epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
@@ -168,7 +168,7 @@ def _stopped(error: BaseException | None) -> bool:
 
 
 def usage_message(error: typer.TyperException) -> str:
-    """Return the one line for a command line that cannot be read; empty where its help was shown instead."""
+    """Return one line about an invalid command line; empty if its help was shown instead."""
     cause = error.__cause__
     if isinstance(error, typer.BadParameter) and error.param is not None and isinstance(cause, ValidationError):
         problem = cause.errors()[0]
@@ -183,7 +183,7 @@ def usage_message(error: typer.TyperException) -> str:
 
 
 def _exit_of_a_library(leaving: SystemExit) -> str:
-    """Return one line about code that ended the process in place of raising an error."""
+    """Return one line about code of a library that ended the process instead of raising an error."""
     last = traceback.extract_tb(leaving.__traceback__)[-1]
     return f"{last.filename}:{last.lineno} called sys.exit({leaving.code!r}), expected an error or a result; repair it"
 
@@ -203,7 +203,7 @@ _INTERRUPTED = {
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }
-"""Message after Ctrl-C, by command; reading commands keep nothing that they could resume."""
+"""Message after Ctrl-C, by command; reading commands have nothing to resume."""
 
 
 def _leave(status: int) -> NoReturn:

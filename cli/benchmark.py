@@ -86,7 +86,7 @@ def run(config: RunConfig) -> None:
 @benchmark.store_command()
 @from_config(SCORE)
 def score(config: ScoreConfig) -> None:
-    """Score a file of predictions offline: the same figures as those of the run that wrote it.
+    """Score a file of predictions offline, with the same figures as the run that wrote it.
 
     A row that is invalid, missing or twice is refused with its line.
 
@@ -114,7 +114,7 @@ def table(config: TableConfig) -> None:
 
 
 def show_report(report: EvaluationReport) -> None:
-    """Show the main figures of a model, or of every baseline, and what they do not say."""
+    """Show the main figures of a model, or of every baseline, and their limits."""
     results = [report.result] if report.result else list(report.baselines)
     for result in results:
         for env, rows in screen_rows(result, report.baselines).items():

@@ -29,13 +29,13 @@ from ..core.progress import Reporter
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Join parts to one line; a part with a style is given as text and style."""
+    """Join parts to one line; a part is a text, or a pair of text and style."""
     pairs = (part if isinstance(part, tuple) else (part, "") for part in parts)
     return Text.assemble(*((printable(text), style) for text, style in pairs))
 
 
 class PlainConsole(Console):
-    """Prints texts as they are, line by line."""
+    """Prints texts unchanged, line by line."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; see the base class. A string is never read as markup."""
@@ -119,7 +119,7 @@ NARROW = 10
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table; numbers to the right. One that is too wide for the screen is printed row by row."""
+    """Print a table, with numbers aligned to the right; a table wider than the screen is printed row by row."""
     names = [printable(name) for name in header]
     cells = [[cell_text(cell) for cell in row] for row in rows]
     widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
@@ -136,7 +136,7 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
 
 
 def _show_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-    """Print one block of lines a row, one line a column."""
+    """Print one block of lines per row, with one line per column."""
     if title:
         out.print(styled((title, "bold")))
     for number, row in enumerate(rows, 1):
@@ -149,7 +149,7 @@ def _show_rows(title: str, names: Sequence[str], rows: Sequence[Sequence[Text]])
 
 
 def cell_text(cell: Any) -> Text:
-    """Return a cell: floats with four digits, nothing for null, lines of a text one below the other."""
+    """Return the text of a cell: floats with four digits, nothing for null, one line per line of a text."""
     if isinstance(cell, Text):
         return cell
     if cell is None:

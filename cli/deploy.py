@@ -14,7 +14,7 @@ from .options import option, path_option
 FILE = "prefect.yaml"
 ALERTS = "alerts.yaml"
 HEAD = "#   "
-"""Beginning of a line of the file's head that holds a command."""
+"""Prefix of a line in the head of the file that contains a command."""
 
 
 def deploy(

@@ -44,7 +44,7 @@ OPTIONAL = (
     ("matplotlib", "matplotlib", "pivot plot, reports", install_line("plots")),
     ("sklearn", "scikit-learn", "learned baselines of pivot evaluate", install_line("train")),
 )
-"""Module, distribution, what it is for, how to get it."""
+"""Module, distribution, purpose, and how to install it."""
 
 
 ENGINE_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -101,7 +101,7 @@ def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
 
 
 async def server_facts(model: str, service: Service) -> dict[str, str]:
-    """Send a server the first request of a build, with a picture; return what it says of itself.
+    """Send a server the first request of a build, with a picture; return the facts that it reports.
 
     Raises:
         PluginError: the extra is not installed.

@@ -35,7 +35,7 @@ from .settings_help import default_text
 from .values import Keys, Model, RunFile, Values, read_file, setting_of, unknown_key
 
 NONE = "none"
-"""Value of a flag that sets an optional field to nothing where its default is something."""
+"""Value of a flag that sets an optional field to null although its default is a value."""
 FILE = "config"
 """Parameter of ``--config``."""
 _METAVARS = {"mapping": "KEY=VALUE", "nested mapping": "ENV.KEY=VALUE"}
@@ -43,7 +43,7 @@ _METAVARS = {"mapping": "KEY=VALUE", "nested mapping": "ENV.KEY=VALUE"}
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Option of a field where it differs from the rule."""
+    """Option of a field that deviates from the rule."""
 
     name: str = ""
     """The option; ``--field-name`` if empty."""
@@ -52,7 +52,7 @@ class Flag:
     argument: str = ""
     """Placeholder of a positional argument, such as ``DIR``, if the field is one."""
     default: str = ""
-    """The default in words, where the model's own does not say enough."""
+    """Text of the default where the model's value does not say enough."""
     metavar: str = ""
     help: str = ""
     """Text in place of the description of the field."""
@@ -60,7 +60,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A field that has an option of its own."""
+    """A field with an option of its own."""
 
     keys: Keys
     field: FieldInfo
@@ -88,7 +88,7 @@ def _is_mapping(kind: Any) -> bool:
 
 
 def leaves(kind: type[BaseModel], above: Keys = ()) -> Iterator[Leaf]:
-    """Yield the fields of a model, and those of the models inside it."""
+    """Yield the fields of a model and of its nested models."""
     for name, info in kind.model_fields.items():
         inner, optional = without_none(info.annotation)
         if isinstance(inner, type) and issubclass(inner, BaseModel):
@@ -131,7 +131,7 @@ class Form(Generic[Model]):
         return list(self.model.model_fields)
 
     def leaves(self) -> Iterator[tuple[Leaf, Flag]]:
-        """Yield every field that has an option, with how it is written."""
+        """Yield every field that has an option, with the spelling of the option."""
         for name, leaf in self._leaves.items():
             yield leaf, self._flags.get(name, Flag())
 
@@ -213,7 +213,7 @@ class Form(Generic[Model]):
         return self.resolve(values)
 
     def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
-        """Put what the flags say over what is there.
+        """Overwrite values by those of the flags.
 
         Raises:
             ConfigError: the value of a mapping is not written as ``KEY=VALUE``.
@@ -257,7 +257,7 @@ class Form(Generic[Model]):
 
 
 def parameter(name: str, kind: Any, about: Any) -> inspect.Parameter:
-    """Return a parameter of a command, for typer to make an option of; it is None where the option is not used."""
+    """Return a parameter of a command from which typer makes an option; it is None if the option is not used."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, about]
     )

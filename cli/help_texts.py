@@ -58,10 +58,10 @@ def metavar_of(kind: Any) -> str:
 
 
 class Argument(TyperArgument):
-    """An argument that shows its placeholder, and not its type in Python."""
+    """An argument whose help shows its placeholder instead of its Python type."""
 
     def display_type_rich(self, ctx: Any) -> str | None:
-        """Return no type: the placeholder says it."""
+        """Return an empty type, because the placeholder describes it."""
         return None
 
     def get_usage_pieces(self, ctx: Any) -> list[str]:
@@ -111,7 +111,7 @@ class App(typer.Typer):
         )
 
     def add(self, name: str | None, function: Callable[..., Any]) -> None:
-        """Add a command; its help has one line per paragraph or item of a list: the screen has its own width."""
+        """Add a command; its help has one line per paragraph or list item, which the screen wraps."""
         paragraphs = (inspect.getdoc(function) or "").split("\n\n")
         text = "\n\n".join(re.sub(r"\n(?!- )", " ", paragraph) for paragraph in paragraphs)
         super().command(name, cls=Command, help=text)(function)

@@ -22,7 +22,7 @@ from .results import show_result
 from .values import Values
 
 _SHOWN_PROBLEMS = 20
-"""Problems that are shown where the store has a table of all of them."""
+"""Maximum number of problems on the screen; the store has a table of all."""
 
 
 class ImportOptions(Options):
@@ -128,7 +128,7 @@ def _show_line(name: str, value: str) -> None:
 
 
 def _show(options: ImportOptions, result: ImportResult) -> None:
-    """Show what was left out and what agrees, then the store.
+    """Show the left-out episodes, the agreement, and the store.
 
     Raises:
         ImportIncompleteError: episodes were left out.
@@ -172,7 +172,7 @@ def _show_problems(lost: Sequence[Problem], *, all_of_them: bool) -> None:
 def _show_yield(
     rows: Sequence[Mapping[str, Any]], build: BuildResult | None, remedies: Sequence[str], repeated: int
 ) -> None:
-    """Show what became of the source, from reading to accepted labels, and what would import more of it."""
+    """Show the yield, from reading to accepted labels, and what would increase it."""
     if not rows:
         return
     counts = {} if build is None else build.environments

@@ -29,11 +29,11 @@ OPTIONS = "Model of the policy (--policy openai or transformers)"
 SERVER = "Model server (does not affect the data)"
 """Headings of the help."""
 NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}
-"""Options whose name differs from that of their field."""
+"""Options that are not named like their field."""
 DEFAULTS = {"base_url": "OPENAI_BASE_URL, or OpenAI's", "cache": "one file for all runs"}
 """Defaults in words."""
 SHARED = ("base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache")
-"""Service settings of the policy that hold for the writer, too; prices belong to one model."""
+"""Service settings of the policy that apply to the writer, too; prices belong to one model."""
 SET_BY_BUILD = ("refresh", "payer")
 """Service settings that a build sets itself; --policy-service and --writer-service reach them."""
 
@@ -126,7 +126,7 @@ class PartFlags:
         return any(arguments.get(each.name) not in (None, [], False) for each in self.parameters())
 
     def put(self, arguments: Mapping[str, Any], values: Values, before: Mapping[str, Any] | None = None) -> None:
-        """Put what the command line says of the part over what is there; another name starts afresh.
+        """Overwrite the part's values by those of the command line; another name discards the earlier values.
 
         Args:
             arguments: parameters of the command.
@@ -178,7 +178,7 @@ class PartFlags:
     def _followed(
         self, typed: Mapping[str, tuple[str, Any]], values: Values, before: Mapping[str, Any]
     ) -> dict[str, tuple[str, Any]]:
-        """Return the policy's options that hold here: those of which a config file says nothing else."""
+        """Return the policy's options that apply here: options that a config file does not set for the writer."""
         own = values.get((self.role, "service")) or {}
         fields = plugins.load("models", values.get((self.role, "name"))).service_type.model_fields
         return {
@@ -188,20 +188,20 @@ class PartFlags:
         }
 
     def check(self, values: Values) -> None:
-        """Replace the texts of flags by the typed settings that they stand for.
+        """Replace the texts of flags by typed settings.
 
         Raises:
             ConfigError: a setting cannot be used; PluginError: the part cannot.
         """
         part = values.get((self.role,))
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
-            return  # the config says what is wrong with it
+            return  # the config reports its own error
         kind = part_type("student" if self.role == "policy" else "teacher", part["name"])
         types: dict[str, type[Settings]] = {"options": kind.config_type}
         if part["name"] in plugins.names("models"):
             types["service"] = kind.service_type
         for key, settings in types.items():
-            # A missing model is found here, too: a model has no other required option.
+            # This also finds a missing model, which is the only required option of a model.
             checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ")
             if key in part:
                 part[key] = {name: plain(getattr(checked, name)) for name in part[key]}

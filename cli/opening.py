@@ -41,7 +41,7 @@ def opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_typed_code(values: Values, env: str, at: Keys) -> None:
-    """Allow the code that the user names for an environment: with options, or in a config file that is no ``run.json``.
+    """Allow code that the user names for an environment, by options or in a config file other than ``run.json``.
 
     Args:
         values: the settings, with the origin of each.
@@ -62,7 +62,7 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
 
 
 def note_missing_code(root: Address) -> None:
-    """Show what pages lack because this call does not allow the code that a store names."""
+    """Show what is missing on the pages because this call does not allow code that a store names."""
     code = {name: setting for store in nights_of(root).values() for name, setting in store.config.code.items()}
     if refused := admission.missing(code):
         err.print(f"needed turns and plans are left out; {admission.refusal(refused)}", soft_wrap=True)

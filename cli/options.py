@@ -50,7 +50,7 @@ PathField = Annotated[Path, BeforeValidator(_path_field)]
 
 
 class Options(BaseModel):
-    """Options of a command that decide nothing of what it writes: where it goes, and how the command runs."""
+    """Options of a command that do not affect its results: output folder, and how the command runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -110,7 +110,7 @@ def option(default_help: str, *names: str, panel: str | None = None, **extra: An
 
 
 def address_option(default_help: str, name: str) -> Any:
-    """Return the same as an option."""
+    """Return the address as an option."""
     return option(default_help, name, metavar="PATH", parser=lambda text: address_of(name, text))
 
 

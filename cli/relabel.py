@@ -1,4 +1,4 @@
-"""``pivot relabel``: other labels for the same rollouts."""
+"""``pivot relabel``: new labels for the same rollouts."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ class RelabelForm(Form[Any]):
         yield from self.teacher.parameters()
 
     def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Relabelling:
-        """Return what flags and file say; a run config of a file counts as far as it is about labels."""
+        """Return the values of flags and file; of a run config only the fields about labels are read."""
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in LabelChanges.model_fields}, where)
         self.put_flags(arguments, values)

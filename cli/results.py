@@ -24,7 +24,7 @@ NO_GUIDANCE = 4
 
 
 def show_plan(config: RunConfig, root: Address, workers: int) -> None:
-    """Print what a build would make, and where."""
+    """Print the plan of a build: its contents and its folder."""
     rows = [
         [name, run.tasks, run.tasks * config.rollouts, sum(shard.env == name for shard in config.shards())]
         for name, run in config.environments.items()
@@ -51,20 +51,20 @@ def _show_usage(store: Store) -> None:
 
 
 def _load_line(root: Address, config: str) -> str:
-    """Return the call that loads one config: the library knows folders and the hub by name, other stores by files."""
+    """Return the call that loads one config; folders and the hub are loaded by name, other stores by files."""
     if isinstance(root, Path):
         return f'load_dataset("{root}/dataset", "{config}")'
     return f'load_dataset("parquet", data_files="{root}/dataset/{config}/train-*.parquet")'
 
 
 def _next_commands(result: BuildResult) -> dict[str, str]:
-    """Return the commands that work on what a build left, with what each is for."""
+    """Return commands for the next steps after a build, each with its purpose."""
     root, counts = shlex.quote(str(result.root)), result.environments
     hints = {f"pivot stats {root}": "failure modes, groups, rejects"}
     if any(each["failed"] for each in counts.values()):
         hints[f"pivot peek {root}"] = "one labelled failure (--png FILE for the picture)"
     hints[f"pivot verify {root}"] = "prove every label again"
-    # A config without rows is none, so the library could not load it.
+    # A config without rows is left out, because the library cannot load it.
     records = [name for name, each in counts.items() if each["rows"]]
     whole = [f"{name}_episodes" for name, each in counts.items() if each["succeeded"] + each["failed"]]
     for config in (records or whole)[:1]:

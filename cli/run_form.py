@@ -98,7 +98,7 @@ def read_run(values: Values) -> RunConfig:
 
 
 def _refuse_other_shapes(values: Values, key: str) -> None:
-    """Let the model refuse what is not a mapping of mappings, before anything reads it as one."""
+    """Let the model refuse values that are not mappings of mappings before other code reads them."""
     whole = values.get((key,))
     inner = whole.values() if isinstance(whole, dict) and key in ("environments", "solvers") else ()
     if whole is not None and not (isinstance(whole, dict) and all(isinstance(each, dict) for each in inner)):
@@ -169,7 +169,7 @@ def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
 
 
 def _put_default_tasks(values: Values) -> None:
-    """Give every environment without a count the paper's, or that of all tasks where its settings list them."""
+    """Set missing counts of tasks: the paper's count, or the number of tasks that the settings list."""
     for name, run in values.data["environments"].items():
         kind = environment(name)
         if run.get("tasks") is None:
@@ -180,7 +180,7 @@ def _put_default_tasks(values: Values) -> None:
 
 
 def put_solvers(texts: Sequence[str], values: Values, names: Sequence[str]) -> None:
-    """Put solver settings of the command line over those of a file, which keeps those of its environments.
+    """Overwrite the solver settings of a file by those of the command line, per environment.
 
     Raises:
         ConfigError: a text is not written as ``ENV.KEY=VALUE``, or names another environment.

@@ -20,7 +20,7 @@ CONTEXT_TOKENS = 8192
 """Prompt and reply: a collage of 25 renders takes about 3,100 tokens, text 1,500, a reply 512."""
 
 IMAGES_A_PROMPT = 4
-"""The most that a prompt of ours shows is two; the rest is room for your own."""
+"""Maximum number of pictures per prompt; PIVOT's own prompts have at most two."""
 
 PORT = 8000
 GIB_A_BILLION = 2.0
@@ -64,13 +64,13 @@ def gpus() -> list[Gpu]:
 
 
 def billions(model: str) -> float | None:
-    """Return the size in a model's name, such as 3 for ``Qwen2.5-VL-3B-Instruct``; None for a name without one."""
+    """Return the size in a model's name, such as 3 for ``Qwen2.5-VL-3B-Instruct``; None if it has none."""
     sizes = _SIZE.findall(model)
     return float(sizes[-1]) if sizes else None
 
 
 def tensor_parallel(model: str, machine: list[Gpu]) -> int:
-    """Return the number of GPUs that a model needs: the smallest power of two whose memory holds it."""
+    """Return the number of GPUs for a model: the smallest power of two whose memory suffices."""
     size = billions(model)
     if size is None or not machine:
         return 1
@@ -103,7 +103,7 @@ def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | Non
     if parser := reasoning_parser(model):
         words += ["--reasoning-parser", parser]
     if not machine:
-        # vLLM takes back what it draws after half a prompt, which it cannot on a CPU, and dies.
+        # vLLM may retract a request after half a prompt, which fails on a CPU and ends the server.
         return [*words, "--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
     if spread > 1:
         words += ["--tensor-parallel-size", str(spread)]

@@ -1,4 +1,4 @@
-"""``pivot settings``: what can be set of a plugin, from its declared settings."""
+"""``pivot settings``: the declared settings of a plugin."""
 
 import json
 from types import NoneType, UnionType
@@ -25,7 +25,7 @@ _FLAGS = {
     "objectives": "--opd-objective {name} --objective-set KEY=VALUE",
     "advantages": "--advantages {name} --advantages-set KEY=VALUE",
 }
-"""Groups whose settings a run chooses, and the option that does it."""
+"""Groups whose settings belong to a run, with their option."""
 
 
 def settings(

@@ -98,7 +98,7 @@ def sft(config: SftConfig) -> None:
     except PivotError as error:
         if main_process:
             raise
-        raise typer.Exit(error.status) from error  # the first process shows it
+        raise typer.Exit(error.status) from error  # the first process shows the error
     if result.memory is not None:
         show_estimate(config.model, result.memory)
         out.print(
@@ -113,14 +113,14 @@ def sft(config: SftConfig) -> None:
 
 
 def is_main() -> bool:
-    """Whether this process shows messages for all that train together."""
+    """Return whether this process shows the messages of all training processes."""
     from ..training.ranks import Ranks  # noqa: PLC0415 - imports PyTorch
 
     return Ranks.current().is_main
 
 
 def show_outcome(folder: Path | None, result: "SftResult | loop.RlResult", loss: str = "") -> None:
-    """Show how many updates a run made, or that it was complete before."""
+    """Show the number of updates of a run, or that it was complete before."""
     done = "already complete" if result.already_complete else f"{result.updates} updates"
     out.print(f"{folder}: {done}{loss}", soft_wrap=True)
 
@@ -212,7 +212,7 @@ RL_FLAGS = {
 
 
 class RlForm(EnvForm[RlConfig]):
-    """The options of :class:`.RlConfig`."""
+    """Options of :class:`.RlConfig`."""
 
     def resolve(self, values: Values) -> RlConfig:
         """Check the values; failure modes have the names of Stage I by default, and a recipe gives what is not set."""

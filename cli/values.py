@@ -1,4 +1,4 @@
-"""Values for configs by key, each with the flag or the key of a file that gave it, so that messages can name it."""
+"""Values for configs by key, each with the flag or file key that set it, so that messages can name it."""
 
 import difflib
 import json
@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class RunFile(str):
-    """Name of a ``run.json``, whose values are those of the maker of its store, not of the user."""
+    """Name of a ``run.json``, whose values come from the maker of the store and not from the user."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Values:
         self._run_files: dict[Keys, RunFile] = {}
 
     def put(self, keys: Keys, value: Any, origin: str) -> None:
-        """Set one value; mappings on the way to it are made where there are none."""
+        """Set one value; missing mappings on its path are created."""
         branch = self.data
         for key in keys[:-1]:
             if not isinstance(branch.get(key), dict):
@@ -47,7 +47,7 @@ class Values:
         self._run_files = {each: file for each, file in self._run_files.items() if each[: len(keys)] != keys}
 
     def put_all(self, data: Mapping[str, Any], where: str, keys: Keys = ()) -> None:
-        """Set every value of a mapping; ``where`` names the file that it was read from."""
+        """Set every value of a mapping; ``where`` names its file."""
         for key, value in data.items():
             path = (*keys, str(key))
             if isinstance(value, Mapping) and value:
@@ -58,7 +58,7 @@ class Values:
                     self._run_files[path] = where
 
     def run_file(self, keys: Keys) -> RunFile | None:
-        """Return the ``run.json`` that a value, a part of it, or the mapping around it is from; None for others."""
+        """Return the ``run.json`` that a value, part of it, or its mapping comes from; None if there is none."""
         files = (file for each, file in self._run_files.items() if each[: len(keys)] == keys[: len(each)])
         return next(files, None)
 
@@ -81,7 +81,7 @@ class Values:
         return True
 
     def origin(self, keys: Keys) -> str | None:
-        """Return what set a value, or the mapping that it is in; None for a default."""
+        """Return the flag or key that set a value or its mapping; None for a default."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self._origins:
                 name = self._origins[keys[:length]]
@@ -106,7 +106,7 @@ class Values:
             raise ConfigError(self.explain(error, kind, keys, name)) from error
 
     def explain(self, error: ValidationError, kind: type[BaseModel], keys: Keys = (), name: str = "") -> str:
-        """Return in one line what is wrong: the flag or key, what was found, what was expected."""
+        """Return an error in one line: the flag or key, what was found, what was expected."""
         problem = error.errors()[0]
         path = tuple(str(part) for part in problem["loc"])
         is_default = problem["type"] != "missing" and not self._holds((*keys, *path))
@@ -123,7 +123,7 @@ class Values:
 
 
 def expected(problem: Mapping[str, Any]) -> str:
-    """Return what an error of pydantic's validation expected; choices as the user types them."""
+    """Return what an error of pydantic's validation expected, with choices in the user's spelling."""
     text = expectation(problem)
     return text.replace("'", "").replace(" or ", ", ") if problem["type"] in ("literal_error", "enum") else text
 
@@ -148,7 +148,7 @@ def setting_of(text: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of a config as the plain data that files hold."""
+    """Return a value of a config as the plain data of files."""
     if isinstance(value, BaseModel):
         return {name: plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Mapping):

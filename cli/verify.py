@@ -29,7 +29,7 @@ class VerifyOptions(Options):
 
 
 class _WatchedBars(ProgressBars):
-    """Bars that end the command where nothing moves for too long."""
+    """Progress bars that end the command after a long time without progress."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

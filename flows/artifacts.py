@@ -83,7 +83,7 @@ class Artifacts:
 def show_store(artifacts: Artifacts, result: BuildResult) -> None:
     """Show the outcome of a build or relabel: counts, modes, rejects, one labelled failure, and a link to the data."""
     if not artifacts.visible:
-        return  # tables and picture would take as long as a shard
+        return  # tables and picture would take as long as a shard takes
     root = result.root
     counts = [{"environment": name, **each} for name, each in result.environments.items()]
     artifacts.table("counts", counts, f"Store at {root}")

@@ -47,7 +47,7 @@ def build(
         from .engines.server import configured_server, quiet_prefect, wait_for_server  # noqa: PLC0415 - not needed above
 
         quiet_prefect()
-        if (url := configured_server()) is not None:  # one that does not answer is reported before Prefect is imported
+        if (url := configured_server()) is not None:  # report a server that does not answer before Prefect is imported
             wait_for_server(url)
         from .deployments import recorded_build  # noqa: PLC0415 - Prefect takes seconds to import
 
@@ -55,7 +55,7 @@ def build(
 
 
 def with_shards(config: RunConfig, root: Address) -> RunConfig:
-    """Return the config with the shard size of the store that is there, or with one that fits a new store.
+    """Return the config with the shard size of the existing store, or with a suitable one for a new store.
 
     A size that the config sets is kept.
     """

@@ -44,7 +44,7 @@ from .watch import Watch, watched
 
 
 def _end_quietly() -> None:
-    """Close standard error at exit, so that native libraries print no complaints about objects that are in use.
+    """Close standard error at exit, so that native libraries print no warnings about objects in use.
 
     Prefect's threads live until the interpreter ends. Registered first in a flow's process, so it runs last at exit.
     """
@@ -238,7 +238,7 @@ def _build(config: RunConfig, root: Address, watch: Watch, pool: WorkerPool, *, 
 
 
 def show(watch: Watch, result: BuildResult) -> None:
-    """Show the counts of a store that a flow run made, and add them to its metrics."""
+    """Show the counts of a store that a flow run made, and add them to the run's metrics."""
     watch.metrics.counts = result.environments
     if FOLDER in os.environ:
         with watch.artifacts.unharmed("usage"):

@@ -1,4 +1,4 @@
-"""Export a finished store in a format of the group ``pivot.exporters``; the store itself stays as it is.
+"""Export a finished store in a format of the group ``pivot.exporters``; the store is not changed.
 
 Each shard leaves a receipt when its files are written, so the same command resumes after an interruption. The record of
 the export is written last, and the receipts are removed.
@@ -50,7 +50,7 @@ def export(
     environments: Sequence[str] = (),
     **running: Unpack[Running],
 ) -> Export:
-    """Write a finished store in the format of a trainer; the store stays as it is.
+    """Write a finished store in the format of a trainer; the store is not changed.
 
     Args:
         root: the finished store, or a folder of nights.
@@ -113,7 +113,7 @@ def export(
 
 
 def check_source(root: Address) -> None:
-    """Refuse a store whose files may change or be between two versions while they are read.
+    """Refuse a store whose files may change, or be between two versions, during reading.
 
     Raises:
         StoreError: a run holds its lock, or a relabel was interrupted; or it holds a link or a special file.
@@ -150,7 +150,7 @@ def _refuse_without_prompts(store: Store, name: str) -> None:
 
 
 def _refuse_foreign(storage: Storage, name: str) -> None:
-    """Refuse a folder that holds anything but an export of the same format."""
+    """Refuse a folder with anything but an export of the same format."""
     there = [each for each in storage.entries() if not each.startswith(".")]
     records = [storage.read_json(each) for each in (RECORD, BEGUN) if storage.stat(each) is not None]
     if there and not any(isinstance(record, dict) and record.get("format") == name for record in records):
@@ -161,10 +161,10 @@ def _refuse_foreign(storage: Storage, name: str) -> None:
 
 
 def _begin(storage: Storage, plan: dict[str, Any]) -> None:
-    """Remove an earlier export unless it is an unfinished one of the same plan."""
+    """Remove an earlier export, except an unfinished one of the same plan."""
     if storage.stat(RECORD) is None and storage.stat(BEGUN) is not None and storage.read_json(BEGUN) == plan:
         return
-    # The begun plan comes first, so that an interruption leaves a folder that is still recognised as an export.
+    # The plan is written first, so that the folder of an interrupted export is recognised as one.
     storage.write_json(BEGUN, {"format": plan["format"]})
     for each in storage.entries():
         if not each.startswith("."):
@@ -180,7 +180,7 @@ def _episodes(store: Store, shard: Shard) -> int:
 def _export_shard(
     plan: ExportPlan, store: Store, shard: Shard, split: ShardSplit, target: Address, prefix: str
 ) -> tuple[int, int, dict[str, FileRecord]]:
-    """Write one shard, or find it written; return its number of episodes, of rows, and its files."""
+    """Write one shard unless it is written; return its numbers of episodes and rows, and its files."""
     storage = open_storage(target)
     name, inputs = f"{RECEIPTS}/{STAGE}/{prefix}{shard.stem}.json", digest(plan.record())
     receipt = Receipt.read(storage, name)

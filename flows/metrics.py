@@ -32,7 +32,7 @@ class StageTotals:
     reused: int = 0
     """Shards of an earlier run."""
     seconds: float = 0.0
-    """Work on all shards; shards run at the same time, so this is more than the duration."""
+    """Seconds of work on all shards; shards run in parallel, so this exceeds the duration."""
     size: int = 0
     """Bytes of the files of the stage, reused shards included."""
 
@@ -65,7 +65,7 @@ class RunMetrics:
     before: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Samples of the file of an earlier run, by name of the gauge."""
     only_deployed: bool = False
-    """Whether this is not of a run, but of a deployment that has not had one."""
+    """Whether this belongs to a deployment that has not had a run."""
 
     def follow(self) -> None:
         """Keep the values of the run before this one; a run without an end has failed.
@@ -164,7 +164,7 @@ class RunMetrics:
 
 
 def expect_runs(deployments: Sequence[str]) -> None:
-    """Write a file for each deployment that has none, so that one which never starts raises an alarm, too.
+    """Write a file for each deployment without one, so that a deployment that never starts raises an alarm, too.
 
     Raises:
         StoreError: it cannot be written.

@@ -77,7 +77,7 @@ class BuildResult:
 
     @property
     def pending_episodes(self) -> int:
-        """Episodes that ended in an error and run again at the next build."""
+        """Episodes that ended in an error, which the next build runs again."""
         return sum(counts["pending_episodes"] for counts in self.environments.values())
 
     @property
@@ -265,7 +265,7 @@ def _in_order(shards: Sequence[Shard], results: Sequence[ShardResult]) -> list[S
 
 
 def refuse_foreign_folder(storage: Storage, root: Address) -> None:
-    """Refuse a folder that holds other files or an unfinished store of another command, or is in a store.
+    """Refuse a folder with other files or with another command's unfinished store, or inside a store.
 
     Raises:
         StoreError: it does.
@@ -315,7 +315,7 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
 
 
 def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the settings that would change episodes; a file that has only moved is the same setting."""
+    """Return the settings whose change would alter episodes; a moved file counts as unchanged."""
     before, after = (env_config(env, settings).decisive() for settings in (old, new))
     return sorted(key for key in before | after if before.get(key) != after.get(key))
 
@@ -336,7 +336,7 @@ def complete_result(store: Store) -> BuildResult | None:
     try:
         rest = store.manifest()
     except StoreError:
-        return None  # missing or damaged: it is written again
+        return None  # missing or damaged: written again
     receipts = _receipts(store)
     for _, _, receipt in receipts or ():
         for made_as, record in receipt.files.items():

@@ -17,7 +17,7 @@ from ..models.address import api_key
 from ..models.service import Service
 
 GRACE_SECONDS = 1.0
-"""Seconds that the other check may still take after one has failed."""
+"""Seconds that the other check may still take after one check has failed."""
 
 _FLAGS_OF_A_TEACHER = {
     "--base-url": "--writer-service base_url=URL",
@@ -28,7 +28,7 @@ _ROLES: Mapping[str, Role] = {"policy": "student", "teacher": "teacher"}
 
 
 def check_keys(run: Run) -> None:
-    """Check that the variables which a user named for the keys of servers are set; nothing is sent.
+    """Check that the environment variables for the servers' keys are set; nothing is sent.
 
     Raises:
         ConfigError: one is not set, or holds something that is not a key.
@@ -93,7 +93,7 @@ def preflight_build(store: Store, *, refresh: bool = False) -> None:
 
 
 def _has_rollouts(store: Store) -> bool:
-    """Return whether every episode is stored; which levels they are of is known only after planning."""
+    """Return whether every episode is stored; the planning checks later whether the levels are the right ones."""
     for shard in store.config.shards():
         receipt = store.receipt(ROLLOUT, shard)
         if receipt is None or receipt.facts[PENDING_EPISODES]:

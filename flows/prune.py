@@ -24,11 +24,11 @@ from ..insight.report.site import MARKER
 
 STAGE = "prune"
 OWNER = ".owner.json"
-"""File of a night that names the deployment whose retention may remove it."""
+"""File of a night that names the deployment whose retention may remove the night."""
 FULL = 64 * 2**20
-"""Bytes of free disk under which a night is removed at once, not a day after it was marked."""
+"""Free bytes of the disk below which a night is removed at once instead of a day after it was marked."""
 _MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
-"""The former manifest of a night that is being removed, with the day on which it was marked."""
+"""The former manifest of a marked night, with the day of the mark."""
 _OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal")
 _OWN_FILES = re.compile(r"\.receipts/.+\.json|\.tmp.*", re.DOTALL)
 """Files of a store that its manifest does not name."""
@@ -40,7 +40,7 @@ class RetentionError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Rule that says which nights are kept: the last so many days, or the newest so many finished nights."""
+    """Rule for the nights to keep: those of the last days, or the newest finished nights."""
 
     days: int | None = None
     nights: int | None = None
@@ -76,7 +76,7 @@ class Removal:
     """Something that was removed, or would be."""
 
     kind: str
-    """``mark`` of a night that goes another day, or ``night`` or ``report`` whose files go."""
+    """``mark`` for a night that will be removed on a later day; ``night`` or ``report`` for removed files."""
     address: str
     files: int
     """Number of files."""
@@ -91,7 +91,7 @@ class Pruned:
     """Whether nothing was removed."""
     removals: list[Removal] = field(default_factory=list[Removal])
     kept: list[str] = field(default_factory=list[str])
-    """One line for each night that was left for a reason, such as one that a run writes."""
+    """One line per night that was kept for a reason, such as a run that writes it."""
 
     @property
     def bytes(self) -> int:
@@ -100,7 +100,7 @@ class Pruned:
 
     @property
     def marked(self) -> int:
-        """Number of nights that go another day."""
+        """Number of nights that will be removed on a later day."""
         return sum(each.kind == "mark" for each in self.removals)
 
 
@@ -164,7 +164,7 @@ def prune(
         _check_extent(root, finished, expired, today)
     reporter.start(STAGE, len(marked) + len(expired))
     full = now or _is_full(root)
-    for name in marked:  # first, because they give back the room that a full disk lacks
+    for name in marked:  # first, because this frees the space that a full disk lacks
         if full or _marked_on(open_storage(root / name)) < today:
             _safely(_remove_night, root / name, pruned)
         reporter.advance(STAGE, 1)
@@ -182,7 +182,7 @@ def prune(
 
 def _check_extent(root: Address, finished: list[str], expired: list[str], today: date) -> None:
     """Refuse a prune that a wrong rule or a wrong clock may have caused."""
-    tomorrow = (today + timedelta(days=1)).isoformat()  # somewhere it is that day already
+    tomorrow = (today + timedelta(days=1)).isoformat()  # it is already that day in another time zone
     if expired and finished[-1] > tomorrow:
         raise RetentionError(f"{root}/{finished[-1]} is later than today ({today}); check the clock, or add --yes")
     if 2 * len(expired) > len(finished):
@@ -197,7 +197,7 @@ def _is_full(root: Address) -> bool:
 
 
 def _safely(work: Callable[..., bool], night: Address, pruned: Pruned, *arguments: Any) -> bool:
-    """Work on one night, and return whether it is done; an error keeps this night alone."""
+    """Process one night, and return whether that succeeded; an error affects this night alone."""
     try:
         return work(night, pruned, *arguments)
     except StoreError as error:
@@ -272,7 +272,7 @@ def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> boo
             if locked.stat(MANIFEST) is None or _owner_of(leased, pruned) != owner:
                 pruned.kept.append(f"{night} has changed since it was looked at; prune again")
                 return False
-            _files(locked, MANIFEST)  # a night whose files are unknown is not one to remove
+            _files(locked, MANIFEST)  # a night without a readable list of files must not be removed
             locked.replace(MANIFEST, f".removed-{today}.json")
     _note(pruned, "mark", night, sizes)
     return True
@@ -325,7 +325,7 @@ def _empty_store(night: Storage) -> list[str]:
 
 
 def _files(night: Storage, manifest: str) -> set[str]:
-    """Return the names of the files that a manifest, or the mark that it became, lists.
+    """Return the file names in a manifest or in a mark made from one.
 
     Raises:
         StoreError: it cannot be read.
@@ -339,12 +339,12 @@ def _files(night: Storage, manifest: str) -> set[str]:
 def _remove_report(folder: Address, pruned: Pruned) -> None:
     storage = open_storage(folder)
     if storage.stat(MARKER) is None and (not storage.exists() or storage.entries()):
-        return  # not a report, nor what is left of one that was being removed
+        return  # neither a report nor the rest of a partly removed one
     storage.check_contents()
     sizes = storage.sizes()
     if not pruned.dry_run:
         for name in storage.entries():
-            if name not in (MARKER, LOCK):  # the marker last, by which the next prune finds what is left
+            if name not in (MARKER, LOCK):  # the marker last: with it the next prune finds the rest
                 storage.delete(name)
         storage.delete(MARKER)
         if not storage.remote:
@@ -358,7 +358,7 @@ def _note(pruned: Pruned, kind: str, address: Address, sizes: dict[str, int]) ->
 
 
 def check_retention(keep: str, owner: str, out: str, placeholder: str) -> None:
-    """Refuse a rule that cannot be used, or a build whose nights it could not tell from those of others.
+    """Refuse an invalid rule, or a build whose nights could be confused with those of others.
 
     Raises:
         ConfigError: the rule is wrong, the folder is not named by its day, or nobody owns the nights.

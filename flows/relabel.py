@@ -33,7 +33,7 @@ from .running import Running, pool_of, public
 
 
 class LabelChanges(BaseModel):
-    """Fields of a run config that change, as described there; fields that are None stay."""
+    """Changed fields of a run config; fields that are None keep their value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

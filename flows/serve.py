@@ -41,7 +41,7 @@ START_SECONDS = 900.0
 
 
 def serve(file: Path, port: int | None, runs: int | None, ready: Callable[[str], None]) -> NoReturn:
-    """Run server and worker with the deployments of ``file`` until Ctrl-C; flows start in the folder that holds it.
+    """Run server and worker with the deployments of ``file`` until Ctrl-C; flows start in the file's folder.
 
     Args:
         file: a ``prefect.yaml``.
@@ -128,7 +128,7 @@ def _deploy(file: Path) -> None:
 
 
 def _end_flow_runs(url: str) -> None:
-    """End the processes of flow runs that report to a server that is ending: they have sessions of their own."""
+    """End the processes of flow runs of an ending server; they run in sessions of their own."""
     server = f"PREFECT_API_URL={url}".encode()
     for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # empty on systems without this folder
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Stages of shards that wait for a model: several shards in one event loop, so that the model stays busy between them.
+"""Stages of shards that wait for a model: several shards share an event loop, so that the model stays busy.
 
 Each worker process plays or labels its own shards with its own connections. All workers of a machine take the slots of
 the model from one shared semaphore (:mod:`..models.pacing`); workers of a cluster get an equal share each. A model that
@@ -34,8 +34,8 @@ from .engines.base import WorkerPool
 from .engines.processes import count_episodes, finished
 
 ROUNDS = 4
-"""Episodes of a group of shards, as a multiple of a worker's share of the slots: at its end the loop of a worker has
-few requests, and the others take its slots."""
+"""Episodes of a group of shards, as a multiple of a worker's share of the slots; when a group ends, others use its
+slots."""
 
 Over = Callable[[int], None]
 """Gets a number of episodes that are over."""

@@ -1,4 +1,4 @@
-"""Functions that train and play with models, or build stores for it; PyTorch is imported when they are called."""
+"""Functions that train and use models, or build stores for training; PyTorch is imported when they are called."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +125,7 @@ def evaluate_policy(
     report: Callable[[str], None] = _ignore,
     allow: Names = (),
 ) -> "PolicyResult":
-    """Play held-out levels with a policy alone and measure how often it succeeds; Analyzer and Teacher are not asked.
+    """Play held-out levels with a policy alone and measure how often it succeeds, without Analyzer and Teacher.
 
     Args:
         config: the run or checkpoint, such as ``{"model": "runs/agent"}``.

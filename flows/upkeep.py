@@ -1,4 +1,4 @@
-"""The flow that publishes a finished store: what ``pivot push`` does, for a worker."""
+"""The flow that publishes a finished store, as ``pivot push`` does, for a worker."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from .watch import watched
 
 @flow(name="push-dataset", flow_run_name="push {root} to {target}", persist_result=False)
 def push_dataset(root: str, target: str, private: bool = False, revision: str = MAIN) -> dict[str, Any]:
-    """Publish the dataset of a finished store on the Hugging Face hub; a version that is there is not sent again.
+    """Publish the dataset of a finished store on the Hugging Face hub; an unchanged version is not sent again.
 
     The worker needs a login: `HF_TOKEN` in its environment, or `hf auth login`.
 

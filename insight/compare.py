@@ -1,4 +1,4 @@
-"""Compare two stores: what changed from one policy to another, with confidence intervals.
+"""Compare two stores: the differences between two policies, with confidence intervals.
 
 Means are taken over episodes, groups or failures. Intervals are over levels, because the rollouts of a level are alike.
 Levels of equal state and instruction are one level in both stores, whatever the other settings: what is only due to the
@@ -57,7 +57,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One measure of one environment in both stores: None for a store without values.
+    """One measure of one environment in both stores; None for a store without values.
 
     A difference needs values of at least three levels in each store, otherwise nothing is known about other levels.
     """
@@ -172,7 +172,7 @@ def _estimate(sums: Sums) -> tuple[Estimate | None, dict[str, float]]:
 
 
 def _correlation(old: Mapping[str, float], new: Mapping[str, float]) -> float:
-    """Return the correlation of two means by the levels that they share."""
+    """Return the correlation of two means over their common levels."""
     scale = float(np.linalg.norm([*old.values()]) * np.linalg.norm([*new.values()]))
     shared = sum(influence * new[level] for level, influence in old.items() if level in new)
     return min(1.0, max(-1.0, shared / scale)) if scale else 0.0

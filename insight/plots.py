@@ -50,7 +50,7 @@ def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
     with connect(root, _VIEWS) as connection:
         for name, draw in _OF_VIEWS.items():
             pictures[name] = draw(root, connection)
-    store = nights.get("")  # a night is probed as a store of its own
+    store = nights.get("")  # each night has a probe of its own
     if store is not None and SETTINGS_FILE in store.manifest():
         groups, rates = arm_rates(store)
         pictures["lift"] = lift_bars(rates)
@@ -86,7 +86,7 @@ def _panels(
 
 
 def plain(text: object) -> str:
-    """Return a text that a picture shows as it is: escaped control characters, no formula, at most 24 characters.
+    """Return a text that can be drawn literally: escaped control characters, no formula, at most 24 characters.
 
     A plugin's names and a stranger's rows may hold anything; Matplotlib would read ``$`` as the start of a formula and
     write characters that its font lacks to the standard error.

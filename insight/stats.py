@@ -1,4 +1,4 @@
-"""The statistics of a store: which views sum it up, how a screen shows them, and how results become files.
+"""The statistics of a store: the summarising views, their display, and export to files.
 
 Every number comes from a named view (:mod:`pivot.datasets.sql.database`), so a query in DuckDB returns
 the same ones. On a screen shares are in percent; files hold the views as they are.
@@ -39,9 +39,9 @@ class Summary:
     title: str
     shown: str
     often_empty: bool = False
-    """True for a table in which most stores have nothing to say: left out when it is empty."""
+    """Whether the table is left out when it is empty, as it is for most stores."""
     upright: bool = False
-    """True for a table of environment, mode and a column for each number, which a screen shows turned."""
+    """Whether the screen shows the table transposed: it has environment, mode, and a column per number."""
 
 
 SUMMARY = (
@@ -128,7 +128,7 @@ def in_order(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[
 
 
 def json_ready(value: Any) -> Any:
-    """Return a cell as JSON has it: bytes as hexadecimal digits, NaN and infinity as null."""
+    """Return a cell as JSON data: bytes as hexadecimal digits, NaN and infinity as null."""
     if isinstance(value, dict):
         return {str(key): json_ready(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -158,7 +158,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return a result as JSON objects, one a row."""
+    """Return a result as JSON objects, one per row."""
     return [dict(zip(names, map(json_ready, row), strict=True)) for row in rows]
 
 
@@ -193,7 +193,7 @@ def make_folder(folder: Path) -> None:
 
 
 def save_summary(root: Address, connection: duckdb.DuckDBPyConnection, style: Format, folder: Path) -> list[str]:
-    """Write every view of the summary to a file of its own; return their names. The errors are those of a result."""
+    """Write every view of the summary to a separate file; return the file names. It raises the errors of a result."""
     names = [f"{each.view}.{style.value}" for each in SUMMARY]
     make_folder(folder)
     for each, name in zip(SUMMARY, names, strict=True):

@@ -1,4 +1,4 @@
-"""The contract of a chat model: one request, one answer, wherever the model runs.
+"""The contract of a chat model: it answers one request at a time, wherever it runs.
 
 Policies and teachers are thin layers over a :class:`ChatModel`: one behind an OpenAI-compatible server, one loaded into
 this process, or any other class that implements ``answer``. A request holds everything that decides its answer, so that
@@ -79,7 +79,7 @@ class ChatRequest:
     seed: int
     """Source of all randomness of the answer: 63 bits, different for every episode, step and try."""
     sample: int = 0
-    """Number of an independent try under the same seed, such as a repetition after an unusable answer."""
+    """Index of an independent attempt under the same seed, such as a repetition after an unusable answer."""
     json_schema: Mapping[str, Any] | None = None
     """JSON schema that the answer should satisfy; a model that cannot enforce one answers freely."""
     wants_logprobs: bool = False
@@ -114,7 +114,7 @@ class ChatAnswer:
     cost, cache_hit, model_revision, left_out."""
 
     def __post_init__(self) -> None:
-        """Read the finish reason, so that an answer that was broken off never exists.
+        """Check the finish reason, so that broken-off answers are never constructed.
 
         Raises:
             BrokenOffError: neither the model nor the token limit ended the answer.
@@ -217,7 +217,7 @@ class Backend(Plugin, ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return what decides the answers in addition to the request, such as model, revision and precision."""
+        """Return the settings besides the request that decide the answer, such as model, revision and precision."""
 
     @property
     @abstractmethod
@@ -266,7 +266,7 @@ class ChatModel(Contract, ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Return what decides the answers in addition to the request: model, revision, and precision where it matters.
+        """Return the settings besides the request that decide the answer: model, revision, and precision if relevant.
 
         It never holds an address, a key or a limit.
         """

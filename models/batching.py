@@ -14,7 +14,7 @@ Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
 LINGER_SECONDS = 0.01
-"""Time that a batch which is not full waits for one more request; a forward pass takes many times as long."""
+"""Time that an incomplete batch waits for one more request; a forward pass takes many times as long."""
 
 
 class BatchingThread(Generic[Request, Answer]):

@@ -152,7 +152,7 @@ class CallCache:
 _USAGE = ("prompt_tokens", "completion_tokens")
 _KNOWN = (*_USAGE, "model_revision", "left_out")
 _PAID = ("attempts", "latency", "cost")
-"""Columns of a cached call that only the store that paid for it gets again."""
+"""Columns of a cached call that only the paying store gets again."""
 
 
 class CachedModel(ChatModel):
@@ -184,7 +184,7 @@ class CachedModel(ChatModel):
         served_as = await self._model.served_as()
         facts = request_facts(self._config, request, served_as)
         if served_as is None and self._config.get("revision") is None:
-            facts["place"] = self._place  # another server may have other weights under the same name
+            facts["place"] = self._place  # a model of the same name on another server may have other weights
         key = digest(facts)
         started = time.perf_counter()
         stored = None if self._refresh else self._cache.get(key)
@@ -252,7 +252,7 @@ def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> Ch
 
 
 def cached(model: ChatModel, service: Service) -> ChatModel:
-    """Return ``model`` behind the cache that the service settings name, or ``model`` if they name none.
+    """Return ``model`` behind the cache of the service settings, or ``model`` itself without one.
 
     Raises:
         CacheError: the cache cannot be used.

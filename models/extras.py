@@ -1,4 +1,4 @@
-"""Optional packages, imported when they are needed; errors hold the command that installs them.
+"""Optional packages, imported on demand; errors contain the command that installs them.
 
 The base install has neither PyTorch nor a client of a model server. A module that needs one imports it through
 :func:`need` at its first use, so that naming a policy or a teacher costs nothing.

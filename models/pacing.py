@@ -1,4 +1,4 @@
-"""Concurrency control for a server, and the decision when it counts as gone.
+"""Concurrency control for a server, and the rule for when the server counts as gone.
 
 The limit on concurrent requests follows the server. At first it doubles with every round of answers, or quadruples
 while answers take no longer than the first ones. A complaint shrinks it, at most once per round: by a tenth for 429 and
@@ -29,13 +29,13 @@ START = 64
 LEAP = 3
 """Growth of the limit per answer while the server is known to take more: four times per round."""
 UNHURRIED = 1.25
-"""An answer that took at most this many times as long as the fastest one did not queue at the server."""
+"""Largest ratio of an answer's duration to the fastest one's at which it did not queue at the server."""
 
 CROWDED, BROKEN = 0.9, 0.67
-"""Share of the limit that remains after a complaint about too many requests, and after no answer at all."""
+"""Share of the limit that is kept after a complaint about too many requests, and after a missing answer."""
 
 RETURN = 0.95
-"""Share of the limit that held last up to which an outage is made up for at four times per round."""
+"""After an outage, the limit grows four times per round up to this share of the last working limit."""
 
 FEWEST_REFUSALS = 24
 """Consecutive identical refusals without an answer that point to the set-up or the account, not to the requests."""
@@ -46,8 +46,8 @@ FEWEST_FAILURES = 5
 _SPARE = 0.1
 
 POLL_SECONDS = 0.002
-"""Pause between two looks at the semaphore of all workers: a process that has just released a slot waits, too, so that
-none keeps them all."""
+"""Pause between two checks of the shared semaphore; a process that has just released a slot pauses, too, so that no
+process keeps all slots."""
 
 
 class Slots(Protocol):
@@ -66,7 +66,7 @@ _shared: Slots | None = None
 
 
 def share_slots(slots: Slots) -> None:
-    """Take a slot of ``slots`` for every request of this process from now on."""
+    """From now on, take one of the shared slots for every request of this process."""
     global _shared  # noqa: PLW0603 - one semaphore per worker process
     _shared = slots
 
@@ -85,9 +85,9 @@ class AdaptiveLimit:
         self._last_held = math.inf
         """Limit before the last shrinking or series of shrinkings; infinite before the first complaint."""
         self._step = self._next_step = 1
-        """Requests by which the limit grows in this round, and in the next one, beyond the limit that held last."""
+        """Growth of the limit in this round and in the next one, in requests, beyond the last working limit."""
         self._round_size = self._answers_left = 0
-        """Answers of the current round of growth, and how many of them have yet to come."""
+        """Number of answers in the current round of growth, and how many are still missing."""
         self._outage = False
         """Whether no answer has come since requests began to fail."""
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -136,7 +136,7 @@ class AdaptiveLimit:
         return True
 
     def _poll(self) -> None:
-        """Look again in a moment whether the other processes have returned a slot."""
+        """Check again shortly whether other processes have released a slot."""
         if self._shared is None or self._poll_timer or not self._waiting or self._in_flight >= self.limit:
             return
 
@@ -158,7 +158,7 @@ class AdaptiveLimit:
             self._wake()
 
     def _growth(self, unhurried: bool) -> float:
-        """Return the growth that one answer brings; the rounds of the module docstring are counted in answers."""
+        """Return the growth of the limit per answer; the rounds of the module docstring are counted in answers."""
         if math.isinf(self._last_held):
             return LEAP if unhurried else 1
         if (missing := RETURN * self._last_held - self._limit) > 0:
@@ -170,13 +170,13 @@ class AdaptiveLimit:
         return self._step / self._round_size
 
     def complained(self, sent_in: int, remaining: float) -> None:
-        """Note that a request of round ``sent_in`` was too much; ``remaining`` is the share of the limit to keep."""
+        """Record the server's refusal of a request of round ``sent_in``; ``remaining`` is the share to keep."""
         if sent_in != self._round:
             return
         self._round += 1
         self._next_step, self._answers_left = 1, 0
         if remaining > BROKEN:
-            self._last_held = self._limit * remaining  # so many are too many
+            self._last_held = self._limit * remaining  # this number of requests is too large
         elif not self._outage:
             self._last_held = self._limit
             self._outage = True
@@ -207,16 +207,16 @@ class Breaker:
         self._refusals: Counter[str] = Counter()
         self._refused_with: int | None = None
         self.answers = 0
-        """Answers so far; a request that fails while this number grows has a problem of its own."""
+        """Number of answers; if it grows while a request fails, that request itself is the problem."""
 
     def answered(self) -> None:
-        """Note an answer of any kind that shows that the server works."""
+        """Record an answer of any kind, which shows that the server works."""
         self.answers += 1
         self._refusals.clear()
         self.works()
 
     def works(self) -> None:
-        """Note that the server works, though it may have broken off its answer."""
+        """Record that the server works, even if it broke off its answer."""
         if self._failures >= FEWEST_FAILURES:
             self._recovery.set()
             self._recovery = asyncio.Event()
@@ -224,7 +224,7 @@ class Breaker:
         self._silent_since = None
 
     async def pause(self, seconds: float) -> None:
-        """Wait before another try; the wait ends early when the server answers again after an outage."""
+        """Wait before another attempt; the wait ends early when the server answers again after an outage."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._recovery.wait()

@@ -17,7 +17,7 @@ SEED = 2**31 - 1
 """Seed of every pre-flight request; seeds of a run have 63 bits."""
 
 PATIENCE_SECONDS = 5.0
-"""Time of failing requests after which the server counts as gone."""
+"""Duration of failing requests after which the server counts as gone."""
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer: the first one after a start may compile kernels."""
 ASIDE_SECONDS = 2.0
@@ -41,7 +41,7 @@ class PreflightModel(ChatModel):
         return self._model.config
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer a request; send the first one without its pictures as well, to compare.
+        """Answer a request; the first one is also sent without its pictures, for comparison.
 
         Raises:
             ConfigError: the server refuses the request, or drops its pictures.
@@ -89,7 +89,7 @@ class PreflightModel(ChatModel):
         """Return the answer to the text alone, repeated ``times`` times; None if the request fails."""
         messages = [_text_alone(message, times) for message in request.messages]
         short = replace(request.sampling, max_tokens=1)
-        # Equal in all else: the first request of any kind finds out which fields the server accepts.
+        # Otherwise equal: the first request of any kind determines which fields the server accepts.
         plain = replace(request, messages=messages, images={}, prompt_hash=digest(messages), sampling=short)
         try:
             return await self._model.answer(plain)

@@ -1,4 +1,4 @@
-"""Confirmation of a replay: which of its turns a recording proves, so that no other actions fit what was recorded.
+"""Confirmation of a replay: the turns for which a recording excludes all other actions.
 
 The search carries every state that some actions reach in agreement with the recorded values, the replayed one among
 them. A turn is *confirmed* if all these histories are in the replay's state after it: replaying it as an unusable
@@ -25,7 +25,7 @@ from ..solvers.base import TURN_SEPARATOR
 PICTURE, BOARD, STATE, REWARD, END, INFO = "picture", "board", "state", "reward", "end", "info"
 """Kinds of recorded values; a measurement is ``info`` and its key, such as ``info:moved``."""
 _MOST_STATES = 48
-"""Most states at one moment; a recording that allows more of them confirms none."""
+"""Maximum number of possible states at one moment; a recording that allows more confirms none."""
 _MOST_TURNS = 400
 """Most different turns of several actions that are tried from a state."""
 
@@ -38,13 +38,13 @@ class Confirmation:
     """Turns of a replay that a recording confirms."""
 
     turns: int = 0
-    """Confirmed turns; a last turn that cannot change the label counts as one."""
+    """Number of confirmed turns; a last turn that cannot change the label counts as confirmed."""
     whole: bool = False
     """Whether every turn is confirmed."""
     open_end: bool = False
-    """Whether every turn but the last is confirmed, as where pictures are recorded before each turn alone."""
+    """Whether all turns but the last are confirmed, as with pictures recorded only before each turn."""
     kinds: tuple[str, ...] = ()
-    """Kinds of values that excluded another action somewhere."""
+    """Kinds of values that excluded another action at some turn."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class _Sight:
     info: Mapping[str, Any]
     state: str
     whole_state: str
-    """State text, which tells histories apart: a snapshot of a simulator holds the actions that led to it."""
+    """State text, by which histories are compared; a simulator's snapshot also contains the past actions."""
     snapshot: bytes
     over: bool
     key: Any
@@ -72,7 +72,7 @@ class _Sight:
         return self.frame  # pyright: ignore[reportReturnType]
 
     def differs(self, other: "_Sight", kind: str) -> bool:
-        """Return whether another moment has another value of a kind."""
+        """Return whether another moment has a different value of a kind."""
         if kind in (STATE, BOARD):
             return self.state != other.state
         if kind == REWARD:
@@ -90,7 +90,7 @@ class _Sight:
 
 @dataclass(slots=True)
 class _Layer:
-    """All states at one moment, each with a snapshot, and with those before it."""
+    """All possible states at one moment, each with a snapshot and its predecessors."""
 
     replayed: str
     snapshots: dict[str, bytes]
@@ -138,7 +138,7 @@ class _Search:
         if most == 1 and len(played) == 1:
             yield from ([(name, None)] for name in env.actions)
             return
-        # Turns of several actions: prefixes that reach the same state with the same reward are continued once.
+        # Turns of several actions: prefixes with the same state and reward are continued once.
         count = most if most > 1 else len(played)
         results = set[tuple[str, float, bool]]()
         prefixes: list[tuple[str, ...]] = [()]
@@ -190,7 +190,7 @@ def confirm(
                 try:
                     sight = search.step(snapshot, moves)
                 except (PivotError, ValueError):
-                    continue  # the environment refuses this action here, so nobody played it
+                    continue  # the environment refuses this action here, so it was not played
                 endings.append(sight)
                 differing = [kind for kind in seen if kind != PICTURE and sight.differs(right, kind)]
                 if PICTURE in seen and not (differing and PICTURE in kinds) and sight.differs(right, PICTURE):
@@ -203,7 +203,7 @@ def confirm(
         lost = lost or len(layer.snapshots) > _MOST_STATES
         if lost:
             layer = _Layer(right.whole_state, {right.whole_state: right.snapshot}, {right.whole_state: {last.replayed}})
-        # Without a success within the last turn, it was too late before: the label rests on the turns before alone.
+        # If the last turn could not succeed, the goal was lost before it: the label depends on the earlier turns only.
         harmless = isinstance(env, GridEnv) and all(each.over and not each.ended[1] for each in (*endings, right))
         layers.append(layer)
     confirmed = _confirmed(layers)
@@ -216,7 +216,7 @@ def confirm(
 
 
 def _confirmed(layers: Sequence[_Layer]) -> list[bool]:
-    """Return, for each turn, whether all histories that reach the last moment are in the replayed state after it."""
+    """Return, per turn, whether all histories that reach the last moment have the replayed state after it."""
     alive = set(layers[-1].snapshots)
     result: list[bool] = []
     for layer in layers[:0:-1]:

@@ -1,4 +1,4 @@
-"""Reading of replies in the dialect of another program: which part holds the actions, and how they are spelled.
+"""Reading replies in the dialect of another program: which part contains the actions, and their spelling.
 
 A reply has one *container*: a pair of tags, the match of a pattern, or the argument of a tool call. The words in it are
 the actions. Whatever else looks like an action, in the container or beside it, is *dropped*, and counted: a program
@@ -27,7 +27,7 @@ LABELLED = re.compile(
 )
 _BETWEEN = re.compile(r"(?:^|(?<=\s))\d{1,2}[.)]\s|[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE | re.MULTILINE)
 _STRUCTURE = re.compile(r"[<>{}\[\]|`*=:：()]")
-"""Marks that may enclose an action of another dialect."""
+"""Characters that may enclose an action in another dialect."""
 _MOST_CHARACTERS = 64 * 1024
 
 
@@ -51,7 +51,7 @@ class Words(Settings):
 
 
 class Dialect(Words):
-    """Where the replies of a source hold their actions, and how they spell them."""
+    """Place and spelling of the actions in the replies of a source."""
 
     tag: str = ""
     """Tag that encloses the actions in a reply, such as ``answer``; by default that of the environment."""
@@ -100,7 +100,7 @@ _ANY, _COMMAS = Dialect(separator="any"), Dialect(separator=",")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool."""
+    """A tool call in a reply."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -118,9 +118,9 @@ class Read:
     """Kind of a reply without an action: ``blank``, ``mention`` (an action outside of a container), the text of the
     container, or the reply after the thought."""
     is_chatter: bool = False
-    """Whether the reply has neither tags nor labels nor other marks that may enclose an action."""
+    """Whether the reply has no tags, labels or other characters that may enclose an action."""
     said: bool = True
-    """Whether the source holds the reply that was read; False where it lists the actions itself."""
+    """Whether the source contains the reply; False if it lists only the actions."""
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class _Parts:
     actions: list[str] = field(default_factory=list[str])
     dropped: list[str] = field(default_factory=list[str])
     contents: list[str] = field(default_factory=list[str])
-    """Contents of its containers, the one that is used first."""
+    """Contents of its containers, the used one first."""
 
 
 def read_reply(
@@ -166,7 +166,7 @@ def read_reply(
 
 
 def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
-    """Return what the containers of a reply hold, the one that is used first."""
+    """Return the contents of the containers of a reply, the used one first."""
     if dialect.pattern:
         matches = re.finditer(dialect.pattern, after_thoughts(text), re.IGNORECASE | re.MULTILINE)
         groups = (next((each for each in match.groups() if each is not None), match[0]) for match in matches)
@@ -210,7 +210,7 @@ def action_of(word: str, names: Sequence[str], dialect: Dialect) -> str | None:
 
 
 def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, content: str, most: int) -> None:
-    """Read the words up to the first that is not an action; in the environment's grammar it costs its place alone."""
+    """Read the words up to the first that is not an action; in the environment's own grammar only that word is lost."""
     words = words_of(content, _COMMAS if dialect.is_plain and most > 1 else dialect)
     for index, word in enumerate(words):
         action = action_of(word, names, dialect)
@@ -249,7 +249,7 @@ def _could_act(value: Any, names: Sequence[str], dialect: Dialect) -> bool:
 
 
 def lenient(content: str, names: Sequence[str], dialect: Dialect) -> list[str]:
-    """Return the actions of a text that consists of actions alone, in any spelling; none for any other text."""
+    """Return the actions of a text that consists only of actions, in any spelling; else none."""
     words = words_of(content, _ANY)
     actions = [action_of(word, names, dialect) for word in words]
     return [] if None in actions else [each for each in actions if each is not None]
@@ -263,7 +263,7 @@ def _is_other(content: str, names: Sequence[str], dialect: Dialect, used: Sequen
 def _beside(
     text: str, contents: Sequence[str], names: Sequence[str], dialect: Dialect, used: Sequence[str]
 ) -> list[str]:
-    """Return other containers and lines after the thought that hold other actions."""
+    """Return other containers and lines after the thought that contain other actions."""
     content = contents[0] if contents else ""
     declared = {each.casefold() for each in (contents if dialect.container else ())}
     visible = after_thoughts(text)

@@ -1,4 +1,4 @@
-"""Rollouts of a batch: one episode after the other in a plain loop, if neither the policy nor the environment waits.
+"""Rollouts of a batch: one episode after the other in a plain loop, if nothing has to wait.
 
 For a policy that waits for a model, or an environment that blocks, :mod:`.scheduler` plays many episodes at a time.
 Order and content of the records are equal in both ways.

@@ -62,14 +62,14 @@ def parse_reply(
 
 
 def answer_text(reply: str, tag: str) -> str | None:
-    """Return the text inside the pair from which :func:`parse_reply` reads the action, or None without one."""
+    """Return the text inside the tags from which :func:`parse_reply` reads the action, or None."""
     text = in_think_tags(reply)
     start, end, _ = visible_span(text)
     return _first_pair(text, tag, start, end)
 
 
 def visible_span(text: str) -> tuple[int, int, bool]:
-    """Return where the visible text starts and ends, and whether a complete think block comes before it."""
+    """Return start and end of the visible text, and whether a complete think block precedes it."""
     start, name = 0, None
     for candidate in THINK_TAGS:
         closing = f"</{candidate}>"

@@ -117,7 +117,7 @@ class Writer:
         return None
 
     def _readings(self, content: str) -> Iterator[list[str | None]]:
-        """Yield the actions of a content as one word, as the dialect separates words, and as any text."""
+        """Yield the actions of a content, read as one word, with the dialect's separator, and as any text."""
         yield [action_of(content.strip(AROUND).casefold(), self.names, self.dialect)]
         yield [action_of(each, self.names, self.dialect) for each in words_of(content, self.dialect)]
         yield [*lenient(content, self.names, self.dialect)]
@@ -150,7 +150,7 @@ class Writer:
         return content[:first] + separator.join(spelled) + content[last:]
 
     def _call(self, call: Call, before: Sequence[str], actions: Sequence[str]) -> Call | None:
-        """Return a call like another one, with other actions."""
+        """Return a copy of a call with other actions."""
         name = self.dialect.argument or (next(iter(call.arguments)) if len(call.arguments) == 1 else "")
         if not self.dialect.argument and action_of(call.name.strip().casefold(), self.names, self.dialect):
             words = self._words(call.name, before, actions) if len(actions) == 1 else None
@@ -188,7 +188,7 @@ def _around(text: str, thought: str, prose: str) -> str:
 
 
 def _thought_of(example: str, thought: str | None) -> str:
-    """Return the think block of a reply like an example, and the blanks after it; empty where that has no thought."""
+    """Return the think block of an example reply with the blanks after it; empty if it has none."""
     visible = after_thoughts(example)
     if thought is None or len(visible) == len(example):
         return ""

@@ -198,7 +198,7 @@ MOST_THREADS = 64
 
 
 class EnvPool:
-    """Pool of environments of one type and settings, at most as many as the settings allow."""
+    """Pool of environments of one type and settings, with a maximum size."""
 
     def __init__(self, env_type: type[PivotEnv], config: EnvConfig) -> None:
         """Start empty."""
@@ -218,7 +218,7 @@ class EnvPool:
         return self._free.pop() if self._free else new_env(self.env_type, self.config)
 
     async def give_back(self, env: PivotEnv, *, sound: bool) -> None:
-        """Take an environment back; close it if it broke."""
+        """Return an environment to the pool, or close it if it broke."""
         if not sound:
             await self.call(env, close_env, env)
         else:
@@ -246,7 +246,7 @@ class EnvPool:
 
 
 class WorkGroup:
-    """Work of one kind that is in progress, such as episodes or requests."""
+    """Running tasks of one kind, such as episodes or requests."""
 
     def __init__(self, supervisor: "Supervisor") -> None:
         self._supervisor = supervisor
@@ -268,7 +268,7 @@ class WorkGroup:
 
 
 class Supervisor:
-    """The work in progress of one scheduler. Make it within the event loop."""
+    """The running tasks of one scheduler. Create it within the event loop."""
 
     def __init__(self) -> None:
         self._groups: list[WorkGroup] = []
@@ -287,7 +287,7 @@ class Supervisor:
         self._changed.set()
 
     async def run(self, begin: Callable[[], None]) -> None:
-        """Call ``begin``, which starts what may begin, after every change until no work is in progress.
+        """Call ``begin``, which starts tasks, after every finished task until none is running.
 
         Raises:
             BaseException: the first error of any work; other work is still in progress then.

@@ -1,4 +1,4 @@
-"""The calls of a run on the machines of a cluster, as futures of its own library: what ``ray`` and ``dask`` share.
+"""The calls of a run on the machines of a cluster, as the library's futures: code shared by ``ray`` and ``dask``.
 
 A call travels pickled, with the versions and the source digest of the driver and the digest of the store's config, so a
 worker with other programs, or without the store, refuses it, also one that joins late. An error keeps its type and
@@ -34,7 +34,8 @@ PREFETCH_PER_CORE = 2
 """Submitted calls of a stream per core, so that the next one is there when one ends; in a running cluster, a limit on
 concurrent calls overrides it."""
 RETRIES = 3
-"""Times that a call runs again when its node or process is lost, so that a call that kills its process ends."""
+"""Maximum number of repetitions of a call whose node or process is lost, so that a fatal call is not repeated
+forever."""
 LOOPBACK = "127.0.0.1"
 PATIENCE = 10.0
 """Seconds until a cluster has to answer."""
@@ -56,7 +57,7 @@ class Order:
     variables: Mapping[str, str]
     store: Address
     config: str | None
-    """Digest of the store's config as the driver reads it; None if the store has none yet."""
+    """Digest of the store's config that the driver read; None if the store has none yet."""
 
 
 def packed(call: Callable[..., Any], arguments: tuple[Any, ...], store: Address) -> bytes:

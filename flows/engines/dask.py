@@ -17,7 +17,7 @@ from .local import available_cores
 from .processes import interrupts_held
 
 _TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
-"""Setting of Dask for processes that return every freed picture to the system: they take half as long again."""
+"""Dask's setting that makes processes return all freed memory to the system at once, which takes half as long again."""
 
 
 class DaskEngine(Engine):

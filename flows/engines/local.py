@@ -48,7 +48,7 @@ class InProcess:
             self._working.discard(thread)
 
     def stop(self) -> None:
-        """Interrupt the calls in other threads; each ends with the next line of Python that it runs."""
+        """Interrupt the calls in other threads; each ends at its next line of Python."""
         for thread in self._working - {threading.get_ident()}:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
 

@@ -22,7 +22,7 @@ from ...core.errors import StoreError
 from .base import Result
 
 SLOTS = 256
-"""Slots of a model server that workers have together until a stage says how many."""
+"""Shared slots of a model server until a stage sets their number."""
 
 
 def _no_work() -> None:
@@ -56,7 +56,7 @@ def _start_worker(names: tuple[str, ...], slots: Any, over: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent is gone: it would wait for ever, and write to a store that it no longer owns."""
+    """End this worker when its parent is gone; it would wait forever, and write to a store of another run."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -65,7 +65,7 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Block Ctrl-C while processes are started: they inherit the block, and so ignore it before their first import.
+    """Block Ctrl-C while processes are started: they inherit the block and ignore it before their first import.
 
     This process handles a Ctrl-C of that time right afterwards.
     """
@@ -121,7 +121,7 @@ class Processes:
         watch = threading.Thread(target=self._end_with_a_lost_one, daemon=True)
         watch.start()
         self._executor.shutdown(wait=True, cancel_futures=True)
-        watch.join()  # an exit would cut it short while it gives the semaphore back
+        watch.join()  # an exit would interrupt it while it releases the semaphore
 
     def _end_with_a_lost_one(self) -> None:
         while left := [process.sentinel for process in self._processes if process.is_alive()]:
@@ -140,7 +140,7 @@ class Processes:
                 future.cancel()
 
     def share(self, slots: int) -> int:
-        """Put so many slots into the semaphore of the workers, none of which runs a call."""
+        """Put ``slots`` slots into the semaphore of the workers, while none of them runs a call."""
         while self._slots.acquire(False):
             pass
         for _ in range(slots):

@@ -31,7 +31,7 @@ class RayEngine(Engine):
         limit: int = self.settings.workers
         address = self.settings.address or os.environ.get("RAY_ADDRESS", "")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # variables that Ray reads once, when it is imported
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a warning about GPUs that nobody asked for
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # avoids an irrelevant warning about GPUs
         if not address and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         ray: Any = need("ray", "ray")

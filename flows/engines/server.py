@@ -1,4 +1,4 @@
-"""The Prefect server that runs are reported to: which one the user has configured, and whether it answers.
+"""The Prefect server that runs are reported to: its address, and whether it answers.
 
 A build needs no server. If one is configured, as for Prefect's own commands, the build is a flow run of it.
 """
@@ -49,7 +49,7 @@ def configured_server() -> str | None:
 
 
 def wait_for_server(url: str, limit: float = 0.0, server: Child | None = None) -> None:
-    """Return as soon as the server at ``url`` answers, at the latest after ``limit`` seconds.
+    """Return once the server at ``url`` answers, at the latest after ``limit`` seconds.
 
     Args:
         url: its API.
@@ -84,7 +84,7 @@ def _answers(url: str) -> bool:
 
 
 def _check_password(url: str) -> None:
-    """Send one request that needs the password, because those of Prefect's client fail with a traceback.
+    """Send one request that needs the password, because Prefect's client would fail with a traceback.
 
     Raises:
         ConfigError: the server refuses it.

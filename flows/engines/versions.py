@@ -1,4 +1,4 @@
-"""Versions of everything that decides bytes, which a driver compares with those of its workers."""
+"""Versions of everything that affects bytes; a driver compares them with those of its workers."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ ROOMS = (
     *("cli", "collage", "datasets", "environments", "core", "flows", "insight", "interop", "labeling"),
     *("models", "rollouts", "solvers", "testing", "training"),
 )
-"""Folders of the package. A checkout has others, such as tests and runs, which decide no bytes."""
+"""Folders of the package that affect bytes; a checkout also has others, such as tests and runs."""
 
 CODE = "PIVOT's source"
 

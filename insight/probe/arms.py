@@ -49,4 +49,4 @@ PROBE_ARMS: Mapping[str, ProbeArm] = {
 
 DEFAULT_ARMS = tuple(PROBE_ARMS)
 BOUND = "bound"
-"""Arm that chooses the step of each retry by the outcomes before it; see :mod:`.bounds`. It has rows of its own."""
+"""Arm that chooses the step of each retry by earlier outcomes; see :mod:`.bounds`. It has its own rows."""

@@ -54,11 +54,11 @@ class Bisection:
     last: int
     """Last step of the episode, T - 1: no pivot is later."""
     retries: int
-    """Retries after which a step without a success counts less: the weights assume a chance of 1 / ``retries``."""
+    """Retries after which a step without a success gets less weight; the weights assume a chance of 1 / ``retries``."""
     budget: int
     """Most retries in all."""
     proven: int = 0
-    """Latest step that is proven not to be lost before it: t* is at least this."""
+    """Latest step proven not to be lost before it: t* is at least this."""
     failures: dict[int, int] = field(default_factory=dict[int, int])
     """Failed retries by step."""
     played: int = 0
@@ -134,7 +134,7 @@ class _Resampling(RollbackPolicy):
     mark: ClassVar[Mapping[str, Any]] = {BOUND: 1}
 
     def logged(self, turn: Turn, step: Mapping[str, Any]) -> Reply:
-        """Return the logged reply as it was read."""
+        """Return a logged reply with its stored parse result."""
         unusable = step["action"] == turn.env.profile.unusable_action
         action = None if unusable else ParsedAction(step["action"], step["payload"])
         outcome = ReplyOutcome(step["reply_outcome"])
@@ -155,7 +155,7 @@ class BoundFiles(ShardFiles):
         return f"{RECEIPTS}/bounds/{self.shard.stem}.json"
 
     def inputs(self) -> str:
-        """Return the digest of everything that decides the rows but the failures that are chosen."""
+        """Return the digest of everything that affects the rows, except the choice of failures."""
         manifest = self.store.manifest()
         names = [self.store.table_file(schema, self.shard) for schema in (EPISODES, STEPS)]
         search = {"version": VERSION, "retries": self.settings.retries, "budget": self.settings.budget}
@@ -295,7 +295,7 @@ class _Work:
                 search.add(step, self._proved(failure, step, episode) if episode.success else None)
 
     def _proved(self, failure: _Failure, step: int, episode: Episode) -> int | None:
-        """Return the latest step that a successful retry proves by re-execution; None if it cannot be repeated."""
+        """Return the latest step that a successful retry proves by re-execution; None if it does not repeat."""
         states = [row["state"] or "" for row in failure.steps], [each.state or "" for each in episode.steps]
         latest = reached_step(states[0], states[1], step) if all(map(all, states)) else step
         for reached in dict.fromkeys((latest, step)):

@@ -26,7 +26,7 @@ EXACT = "exact"
 
 @dataclass(frozen=True, slots=True)
 class ArmRate:
-    """One arm of one environment."""
+    """Rate of one arm in one environment."""
 
     env: str
     arm: str
@@ -57,7 +57,7 @@ class ArmRate:
 
 @dataclass(frozen=True, slots=True)
 class GroupRates:
-    """Rates of the groups of an environment, as they are stored."""
+    """Stored rates of the groups of an environment."""
 
     env: str
     groups: int
@@ -239,7 +239,7 @@ def lift_rows(rates: Sequence[ArmRate]) -> list[tuple[str | int, ...]]:
 
 
 def group_rows(groups: Sequence[GroupRates], rates: Sequence[ArmRate], which: str) -> list[tuple[str, ...]]:
-    """Return rows of environment, the share ``sigma0`` or ``all_fail`` as it is stored, and in every arm."""
+    """Return rows of environment, the stored share ``sigma0`` or ``all_fail``, and the share in every arm."""
     rows: list[tuple[str, ...]] = []
     for group in groups:
         arms: dict[str, Any] = {each.arm: getattr(each, which) for each in rates if each.env == group.env}

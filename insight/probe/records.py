@@ -19,7 +19,7 @@ RECEIPTS = f".{FOLDER}"
 VERSION = "1"
 """Version of the rows; raised when equal inputs give different rows."""
 DECIMALS = 8
-"""Decimals to which returns are compared, as in the statistics of groups."""
+"""Number of decimals to which returns are compared, as in the statistics of groups."""
 
 
 class RetryStatus(StrEnum):
@@ -45,7 +45,7 @@ class ProbeSettings(Settings):
     budget: int | None = Field(default=None, ge=1)
     """Maximum number of retries of a failure in arm bound; by default three times ``retries``."""
     certified: bool = False
-    """Bound failures that have a pivot with an exact certificate, too, to compare."""
+    """Whether failures with an exact certificate get bounds, too, for comparison."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Retry failures from one of their steps: the logged replies up to it, the policy's from there on.
+"""Retry failures from one of their steps: the logged replies before it, then the policy's own.
 
 The step is reached by re-executing the logged replies, which is exact wherever re-execution is, needs
 no snapshot of a simulator, and gives the policy the same history. A retry is an episode like any other, with an id and
@@ -66,7 +66,7 @@ class RollbackPolicy(Policy):
     mark: ClassVar[Mapping[str, Any]] = {ROLLBACK: VERSION}
 
     def __init__(self, policy: Policy, prompts: Mapping[str, StudentPrompt]) -> None:
-        """Act as ``policy`` does; :attr:`planned` holds the retries by their ids.
+        """Wrap ``policy``; :attr:`planned` holds the retries by id.
 
         Args:
             policy: acts from the restored step on.

@@ -120,7 +120,7 @@ def _bounds(
     reporter: Reporter,
     failures: Mapping[Shard, int],
 ) -> dict[str, FileRecord]:
-    """Make the rows of arm ``bound``; a served policy answers one shard after the other."""
+    """Make the rows of arm ``bound``; a served policy processes one shard at a time."""
     run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
     reporter.start(BOUND, sum(failures.values()))
     files: dict[str, FileRecord] = {}
@@ -133,7 +133,7 @@ def _bounds(
 
 
 def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | None = None) -> Store:
-    """Open a store and check that it can be probed, before any process starts.
+    """Open a store and check before any process starts that it can be probed.
 
     Raises:
         ConfigError, StoreError: see :func:`probe_store`. NotAllowedError: this call does not allow an environment.

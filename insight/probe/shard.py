@@ -86,7 +86,7 @@ def own_hints(store: Store, shards: Sequence[Shard], earlier: Mapping[str, str])
 
 
 _ARMS_PER_FAILURE, _SAMPLES_PER_ARM = 64, 10_000
-"""Room for more arms and resamples, so that ids of retries never move."""
+"""Maximum numbers of arms and resamples in ids, with room for more, so that ids of retries never change."""
 _PLANNED = tuple(each.name for each in fields(Retry) if each.default is MISSING and each.name != "status")
 """Fields of a retry that its plan decides."""
 UNASKED = "the policy's model gave no answer when it was asked for a hint"

@@ -1,1 +1,1 @@
-"""A store to look at: a static site that opens from disk, and the same pages served while one looks."""
+"""A store as a static site that opens from disk, or as the same pages from a local server."""

@@ -1,4 +1,4 @@
-"""The list of episodes that the viewer shows, in order, with the columns that it lists, filters and searches by.
+"""The viewer's list of episodes, with the columns for listing, filtering and searching.
 
 An episode's number is its index in that order: its page is ``episodes/<thousand>/<number>.json``. The list is stored
 by columns, with a dictionary for words that repeat, so that ten thousand rows are read at once.
@@ -25,7 +25,7 @@ CHUNK = 8
 """Pages that are loaded at once: the rollouts of a level, mostly."""
 
 MOST_GUIDANCE = 1000
-"""Characters of guidance that are listed and searched at once; pages have all of it."""
+"""Maximum number of characters of guidance in the list and its search; pages have the whole text."""
 
 _EPISODE_COLUMNS = [
     *("episode_id", "env", "task_id", "eval_set", "sample_idx", "num_steps", "horizon", "episode_return"),
@@ -54,7 +54,7 @@ class Selection:
 
 @dataclass(slots=True)
 class Contents:
-    """The list of episodes and where each of them is stored."""
+    """The list of episodes with the place of each in the store."""
 
     record: dict[str, Any]
     """The file ``contents.json``."""
@@ -133,7 +133,7 @@ def _splits(store: Store, shard: Shard) -> dict[str, str]:
 
 
 def outcome(episode: dict[str, Any]) -> str:
-    """Return in one word how an episode ended."""
+    """Return the end of an episode in one word."""
     if episode["status"] != "complete":
         return str(episode["status"])
     return "failed" if episode["failed"] else "solved"

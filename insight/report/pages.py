@@ -101,7 +101,7 @@ Draw = Callable[[], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page, and by path the pictures that no frame of the store holds; a picture is composed when it is read."""
+    """A page, with its pictures that are not frames of the store by path; a picture is composed when it is read."""
 
     record: Record
     drawn: dict[str, Draw]
@@ -176,7 +176,7 @@ class ShardPages:
 
     def _level_text(self, episode: Record) -> str:
         text = episode["initial_state"]
-        # A level that cannot be described is shown as it is stored.
+        # A level without a description is shown as stored text.
         with contextlib.suppress(PivotError, ValueError, KeyError, TypeError, RecursionError):
             text = environment(self._env).describe_state(text)
         return text if len(text) <= MOST_LEVEL_TEXT else text[:MOST_LEVEL_TEXT] + " …"
@@ -192,7 +192,7 @@ class ShardPages:
         texts = {"certificate_text": certificate_text(certificate, decimals)}
         return record | texts | {"reference_text": reference_text(certificate)}
 
-    # Parts of a page that the solver computes again
+    # Parts of a page that the solver recomputes
 
     def _need(self, episode: FailedEpisode) -> Record:
         """Return the need at ``s_0 .. s_T``, or why it is unknown."""
@@ -228,7 +228,7 @@ class ShardPages:
             return None, f"the episode cannot be re-executed: {error}"
 
     def _witness(self, row: int, episode: FailedEpisode, label: Record | None, drawn: dict[str, Draw]) -> Record | None:
-        """Return the plan that still worked at the pivot, with its pictures where they are rendered at once."""
+        """Return the plan that still worked at the pivot, with pictures where they can be rendered at once."""
         if label is None or label["pivot_step"] is None or not label["witness"]:
             return None
         pivot, plan = label["pivot_step"], label["witness"]

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 EXACT_INTEGER = 2**53
-"""Larger integers are not exact in JavaScript; they are written as text."""
+"""Limit of exact integers in JavaScript; larger ones are written as text."""
 
 
 def plain(value: Any) -> Any:
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
 
 
 def parsed(text: str | None) -> Any:
-    """Return the content of a JSON column; text that is not JSON, or is nested too deeply, unchanged."""
+    """Return the parsed content of a JSON column; invalid or deeply nested JSON is returned as text."""
     if text is None:
         return None
     try:

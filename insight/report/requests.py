@@ -1,4 +1,4 @@
-"""Requests to models as they were sent, rebuilt from stored prompts, replies and calls.
+"""Requests to models, rebuilt from stored prompts, replies and calls.
 
 A page holds every text once, in ``texts``: the prompts of an episode's steps differ in a few words. A text part of a
 message is an index into that list, an image part names a picture of the site.
@@ -43,7 +43,7 @@ class Texts:
 def shown_messages(
     messages: Any, texts: Texts, pictures: Mapping[str, str], collage: str | None = None
 ) -> list[Record]:
-    """Return chat messages with the texts as indices and the pictures as paths.
+    """Return chat messages in which texts are indices and pictures are paths.
 
     Args:
         messages: stored messages; anything else becomes one text.
@@ -69,7 +69,7 @@ def shown_messages(
 
 
 class ShardRequests:
-    """The requests of one shard: those to the policy, and the Analyzer's and the teacher's prompts."""
+    """The requests of one shard: those to the policy, the Analyzer and the teacher."""
 
     def __init__(self, store: Store, shard: Shard, pictures: Mapping[str, str]) -> None:
         """Read the prompts and calls of a shard.

@@ -105,7 +105,7 @@ _PARTS = (
     *("vendor/README.md", "vendor/LICENSE-preact", "vendor/LICENSE-htm"),
 )
 ASSETS = ("index.html", *(f"viewer/{name}" for name in _PARTS))
-"""The viewer itself, the same for every store."""
+"""Files of the viewer, the same for every store."""
 
 
 def asset(name: str) -> bytes:
@@ -154,7 +154,7 @@ def report(
 
 
 SHARDS_KEPT = 3
-"""Shards that are kept in memory: the one that is looked at and its neighbours."""
+"""Number of shards in memory: the viewed one and its neighbours."""
 PAGES_KEPT = 3 * CHUNK
 
 
@@ -350,7 +350,7 @@ def check_target(target: Path) -> None:
 
 
 def _write_all(site: Site, root: Path, selection: Selection, reporter: Reporter) -> None:
-    """Write every file below a folder that nobody reads yet."""
+    """Write every file below a folder that is not yet published."""
     reporter.start(STAGE, site.count)
     for name in site.names():
         content = site.content(name)

@@ -18,8 +18,8 @@ VERSION = "1"
 """Raised when equal options get different answers, for example because requests are written differently."""
 
 EPISODES_A_SLOT = 2.0
-"""Concurrent episodes per concurrent request. While one renders its next picture, another one asks; and when no new
-episodes are left, enough of them are running to fill all slots nearly to the end."""
+"""Concurrent episodes per concurrent request. While one episode renders its next picture, another sends its request;
+when no new episodes are left, the running ones still fill nearly all slots."""
 
 
 class OpenAIOptions(ModelOptions):

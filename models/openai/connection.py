@@ -1,4 +1,4 @@
-"""The SDK's client as used here: one connection per concurrent request, no retries of its own, answers of bounded size.
+"""The SDK's client: one connection per concurrent request, without retries, and with a limit on the size of answers.
 
 Redirects are not followed: a redirected request would arrive without its body, or carry our key elsewhere.
 """
@@ -47,7 +47,7 @@ class Proxy:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        """Return the proxy as messages show it."""
+        """Return the proxy's address without its credentials, for messages."""
         return f"the proxy {self.scheme}://{self.place} of {self.variable}, which NO_PROXY=HOST leaves out"
 
 
@@ -87,8 +87,8 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     connections = service.max_concurrency + _SPARE_CONNECTIONS
     # We limit the whole request: the SDK's limits hold for each read, which a slow stream never exceeds.
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
-    # The SDK's client on aiohttp takes half the time of its default one; the extra brings it.
-    # It speaks HTTP to a proxy of any other kind, though, which never answers.
+    # On aiohttp, which the extra installs, the SDK's client takes half the time of its default.
+    # But it sends HTTP to proxies of every other kind, which then never answer.
     fast = find_spec("aiohttp") is not None and (proxy is None or proxy.scheme in ("http", "https"))
     client_type = sdk.DefaultAioHttpClient if fast else sdk.DefaultAsyncHttpxClient
     try:
@@ -112,7 +112,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
 
 
 class LongAnswerError(Exception):
-    """An answer that is longer than any model's, of which the rest was not read."""
+    """An answer longer than any model's, whose rest was not read."""
 
 
 @contextlib.contextmanager
@@ -130,7 +130,7 @@ def transport_errors(sdk: Any) -> Iterator[None]:
 
 
 def _bounding_hook(http: Any) -> Any:
-    """Return a hook that unpacks an answer and limits how much of it is read."""
+    """Return a hook that unpacks an answer and limits its length."""
 
     class BoundedStream(http.AsyncByteStream):
         """Stream that ends with an error beyond the limit, which counts unpacked bytes."""

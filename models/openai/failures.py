@@ -1,4 +1,4 @@
-"""Failures below HTTP in plain words: what happened to a connection, and what to do about it."""
+"""Connection failures in plain words: what happened, and what to do."""
 
 import socket
 import ssl
@@ -22,7 +22,7 @@ class ConnectionFailure:
 
 
 def connection_failure(error: BaseException, url: str) -> ConnectionFailure | None:
-    """Return what a client's error says about the connection to ``url``; None for an unknown failure."""
+    """Return what a client's error means for the connection to ``url``; None for an unknown failure."""
     chain = [*_causes(error)][::-1]  # errors of aiohttp are kinds of those behind them, without their attributes
     for kind, describe in _KINDS.items():
         for cause in chain:

@@ -1,4 +1,4 @@
-"""Optional fields of a request, which some servers refuse; each one is left out alone.
+"""Optional fields of a request, which some servers refuse; each is dropped separately.
 
 A refusal that names a field is believed once the request is answered without it. A refusal that names none proves
 nothing: the server may refuse a request temporarily, or because of its content. Then fields are left out one after the
@@ -22,13 +22,13 @@ OPTIONAL: Mapping[str, str] = {
 }
 """Patterns that name a field in the words of a server. Fields with the least effect on the answers come first."""
 SET_FIELDS = frozenset({*OPTIONAL, "model", "messages", "logit_bias", "stream", "n", "chat_template_kwargs"})
-"""Fields that no user may set: they have settings of their own, or the answer would be another one."""
+"""Fields that ``extra_body`` must not contain: they have settings of their own, or PIVOT needs their value."""
 RENAMED = {"max_tokens": "max_completion_tokens"}
-"""Fields that are sent under their newer name when they are left out."""
+"""Newer name of a field, which is tried when the server refuses the old name."""
 UNNAMED = frozenset({400, 422})
-"""Statuses of a refusal after which fields are left out although it names none."""
+"""Statuses of a refusal after which fields are dropped even if the message names none."""
 NAMED = frozenset({403, 500})
-"""Statuses after which a field is left out only if the words of the server name it."""
+"""Statuses after which a field is dropped only if the message names it."""
 _VALUE_OF_LIMIT = re.compile(
     r"too (large|long|many)|context (length|window)|maximum|exceed|at most|less than", re.IGNORECASE
 )
@@ -36,7 +36,7 @@ _LIMITS = frozenset({*RENAMED, *RENAMED.values()})
 
 
 def sent(fields: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
-    """Return the fields of a request without some of them, under their newer names where they have one."""
+    """Return the fields of a request without the refused ones; renamed fields have their newer name."""
     renamed = {new: fields[old] for old, new in RENAMED.items() if old in without and old in fields}
     return {name: value for name, value in {**fields, **renamed}.items() if name not in without}
 
@@ -53,7 +53,7 @@ def suspect(fields: Mapping[str, Any], accepted: Set[str], status: int, words: s
     present = [name for name in OPTIONAL if name in fields]
     matches = {name: re.search(OPTIONAL[name], words, re.IGNORECASE) for name in present}
     places = {name: match.start() for name, match in matches.items() if match is not None}
-    named = min(places, key=places.__getitem__, default=None)  # the allowed ones may be listed after it
+    named = min(places, key=places.__getitem__, default=None)  # the message may list the allowed ones after it
     if _VALUE_OF_LIMIT.search(words) and named in {None, *_LIMITS}:
         return None, True  # about the number of tokens, and an answer without any limit is not what was asked for
     if named is not None or status not in UNNAMED:
@@ -62,7 +62,7 @@ def suspect(fields: Mapping[str, Any], accepted: Set[str], status: int, words: s
 
 
 def lacking(without: frozenset[str], fields: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the fields that a request lacks; a renamed one counts only if it is missing under both names."""
+    """Return the names of the dropped fields; a renamed field counts only if both names were refused."""
     missing = {name for name in without & fields.keys() if RENAMED.get(name, name) in without}
     return tuple(sorted(missing))
 

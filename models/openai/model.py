@@ -50,11 +50,11 @@ _SETUP_IS_WRONG = _REFUSED_ACCESS | {404, 405}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
 TOO_LARGE = 413
-"""Status of contents that are too large; it stands for answers that are, too."""
+"""Status for a request that is too large; also used for answers that are too large."""
 BROKEN_OFF = 200
-"""Status of answers that were broken off, by which the breaker counts them."""
+"""Status under which the circuit breaker counts broken-off answers."""
 _CROWDED = frozenset({429, 503})
-"""Statuses of a server that has too much to do."""
+"""Statuses of an overloaded server."""
 
 
 _taken: dict[str, int] = {}
@@ -111,7 +111,7 @@ class OpenAIModel(ChatModel):
         self._without = frozenset[str]()
         """Fields that the server refuses."""
         self._accepted = set[str]()
-        """Fields with which it has answered a request."""
+        """Fields of the requests that the server has answered."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class OpenAIModel(ChatModel):
         return model_config(self.model, self.revision)
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer one request; the errors are those of :meth:`ChatModel.answer`."""
+        """Answer one request; it raises the errors of :meth:`ChatModel.answer`."""
         if not self._contacted:
             await self.contact()
         answers_before = self._breaker.answers
@@ -195,7 +195,7 @@ class OpenAIModel(ChatModel):
         )
 
     def _checkpoint(self, answer: WireAnswer) -> str | None:
-        """Return the checkpoint that the list of models names, with model and build as the answer names them."""
+        """Return the checkpoint from the list of models, with model and build from the answer."""
         return ": ".join(each for each in (self._served_as, answer.revision) if each) or None
 
     async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, frozenset[str]]:
@@ -208,7 +208,7 @@ class OpenAIModel(ChatModel):
             _TryAgainError, PolicyError, ConfigError, ServerGoneError
         """
         named, guessed = set[str](), list[str]()
-        of_server = True  # whether later requests are sent without these fields, too
+        of_server = True  # whether later requests are also sent without these fields
         while True:
             without = self._without | named | set(guessed)
             try:
@@ -222,7 +222,7 @@ class OpenAIModel(ChatModel):
                 named.update([field] if is_named else [])
                 guessed += [] if is_named else [field]
                 of_server &= refused.status < FIRST_SERVER_ERROR
-        # A refusal that named no field may have been temporary: ask with all fields, then without the last one alone.
+        # A refusal that names no field may be temporary: try all fields again, then all but the last one.
         for fewer in [set[str](), set(guessed[-1:])] if guessed else []:
             if fewer == set(guessed):
                 break
@@ -302,7 +302,7 @@ class OpenAIModel(ChatModel):
         return _TryAgainError(reason, retry_after)
 
     def _too_long(self) -> PolicyError:
-        """Return the error for an answer without end; another try would read as much again."""
+        """Return the error for an endless answer, which another attempt would only repeat."""
         reason = f"an answer of more than {ANSWER_LIMIT_BYTES} bytes"
         self._breaker.refused(TOO_LARGE, reason)
         return PolicyError(f"{self.service.base_url} sent {reason}; lower --max-tokens, or look at the server")
@@ -331,7 +331,7 @@ class OpenAIModel(ChatModel):
                 self.limit.complained(asked_in, CROWDED)
             return self._failed(reason, retry_after(headers))
         if status in _SETUP_IS_WRONG or status in _REDIRECTS:
-            if self._breaker.answers:  # a proxy may answer so while the server behind it restarts
+            if self._breaker.answers:  # a proxy may send this while the server behind it restarts
                 return self._failed(reason, retry_after(headers))
             return self._wrong_setup(status, reason, headers)
         self._breaker.refused(status, reason)
@@ -404,7 +404,7 @@ class OpenAIModel(ChatModel):
                 return
 
     def _unreachable(self, error: Exception) -> ConfigError | ServerGoneError:
-        """Return the error for a server that cannot be reached: a ConfigError where waiting cannot help."""
+        """Return the error for an unreachable server: a ConfigError if waiting cannot help."""
         failure = connection_failure(error, self.service.base_url)
         start = f"start it (`pivot serve-command {self.model}` shows how), or give its address with --base-url"
         advice = start if failure is None else failure.advice or start
@@ -412,7 +412,7 @@ class OpenAIModel(ChatModel):
         return kind(f"no server answers at {self.service.base_url} ({self._failure(error)}); {advice}")
 
     async def served_as(self) -> str | None:
-        """Return the checkpoint that the list of models names; warn once if neither it nor the revision names one.
+        """Return the checkpoint from the list of models; warn once if neither the list nor the revision names one.
 
         The errors are those of :meth:`contact`.
         """
@@ -471,7 +471,7 @@ class OpenAIModel(ChatModel):
 
 
 def checkpoint_of(row: Mapping[str, Any]) -> str | None:
-    """Return the checkpoint that an entry of a list of models names; None if it names none.
+    """Return the checkpoint of an entry in a list of models; None if it has none.
 
     vLLM sends the folder or hub id that it loaded as ``root``, for an adapter also its base model as ``parent``. Other
     servers repeat the model name as ``root``, which does not identify a checkpoint. ``created`` is ignored: in many

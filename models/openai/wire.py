@@ -26,7 +26,7 @@ NEVER = -100
 """Bias of tokens that must not be sampled: the lowest of the interface."""
 
 ROUNDING = 1e-6
-"""Largest log-probability that a server may send for certainty; a larger number is not one."""
+"""Largest positive log-probability that is accepted as rounding; a larger one is invalid."""
 _KEPT_BYTES = 64_000_000
 _LARGEST_TOKEN = 2**31 - 1
 
@@ -52,7 +52,7 @@ class WireAnswer:
     model: str | None
     """Name of the model that answered."""
     revision: str | None
-    """Model and build that answered, as the server names them."""
+    """Model and build that answered, in the server's words."""
 
 
 class RequestEncoder:

@@ -39,7 +39,7 @@ class TransformersBackend(Backend):
 
     @property
     def in_flight(self) -> int:
-        """Return two batches: the next one gathers while one is answered."""
+        """Return the size of two batches: the next one gathers while the current one is answered."""
         return 2 * self.settings.batch_size
 
     def connect(self) -> ChatModel:

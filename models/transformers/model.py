@@ -1,4 +1,4 @@
-"""A model loaded into this process with transformers: turns that wait together go through one ``generate``.
+"""A model loaded into this process with transformers: waiting turns share one call of ``generate``.
 
 Rows are padded on the left and every row is sampled with its own seed, so a reply depends on its own request alone, up
 to rounding: a different batch shape may add numbers in a different order and decide a near tie differently. With

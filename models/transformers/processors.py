@@ -21,9 +21,9 @@ IMAGE_ONLY_FAMILIES = {
     "qwen3_vl": "Qwen3VLVideoProcessor",
     "qwen3_vl_moe": "Qwen3VLVideoProcessor",
 }
-"""Model types whose processor works without its video part, and the class of that part."""
+"""Model types whose processor works without its video part, with the class to use."""
 VIDEO_PART = "video_preprocessor_config.json"
-"""File of a saved processor without which the stock class and vLLM do not load it."""
+"""File of a saved processor that the stock class and vLLM require."""
 _PATCHES = ("patch_size", "merge_size", "temporal_patch_size")
 
 _MARKS = ("image", "video", "vision_start", "vision_end")

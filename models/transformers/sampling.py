@@ -1,4 +1,4 @@
-"""Sampling with one seed per row of a batch, so that a reply does not depend on its neighbours.
+"""Sampling with a seed per row of a batch, so that a reply does not depend on the other rows.
 
 A token is sampled by adding Gumbel noise to the scaled scores and taking the largest: the distribution of softmax
 sampling, with noise from one generator per row. Only rounding depends on the batch: kernels may add in a different

@@ -51,7 +51,7 @@ class Evidence(StrEnum):
     END = "end"
     """The recorded episode ended where the replay does, and only there."""
     INFO = "info"
-    """Recorded measurements are those of the replay."""
+    """Evidence: recorded measurements equal those of the replay."""
     SUCCESS = "success"
     """All recorded successes of the source, three or more, replay to success."""
     READ = "read"

@@ -35,7 +35,7 @@ class MixedPolicy(Policy):
     settings: MixedSettings
 
     def __init__(self, settings: Settings | None = None, **values: Any) -> None:
-        """Create the players, so that a mistake is reported at once.
+        """Create the players, so that invalid settings are reported at once.
 
         Raises:
             ConfigError: an unknown field or kind, or a number out of range.
@@ -92,7 +92,7 @@ class MixedPolicy(Policy):
         return next(reversed(weights))
 
     async def reply(self, turn: Turn) -> Reply:
-        """Answer one turn as the episode's kind of player does.
+        """Answer one turn by the episode's kind of player.
 
         Raises:
             ConfigError: an environment has no player, and its solver offers no distances to play by.

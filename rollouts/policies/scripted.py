@@ -32,7 +32,7 @@ class ScriptedPolicy(Policy):
     settings: ScriptedSettings
 
     def __init__(self, settings: Settings | None = None, **values: Any) -> None:
-        """Create the players with changed habits, so that a mistake is reported at once.
+        """Create the players with changed habits, so that invalid settings are reported at once.
 
         Raises:
             ConfigError: an unknown field, or a number out of range.

@@ -1,4 +1,4 @@
-"""The policy of a store that a training run wrote: its replies exist in the rows alone."""
+"""The policy of a training run's store: its replies exist only in the rows."""
 
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ class TrainedSettings(Settings):
 
 
 class TrainedPolicy(Policy):
-    """A model in training. Its weights of that moment are gone, so its episodes can be read but not repeated."""
+    """A model in training. Its weights at that time are gone, so its episodes can be read but not repeated."""
 
     name = NAME
     config_type: ClassVar[type[Settings]] = TrainedSettings
