@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _rows_of(module: str) -> Iterator[Row]:
-    """Yield the rows of a benchmark as they are measured; one that breaks adds a failed row, and the next runs."""
+    """Yield the rows of a benchmark as they are measured; an error adds a failed row, and the next benchmark runs."""
     try:
         yield from import_module(f"pivot.benchmarks.{module}").rows()
     except Exception as error:  # noqa: BLE001 - reported in the row

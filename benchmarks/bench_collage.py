@@ -23,12 +23,12 @@ from pivot.environments.base import PivotEnv
 TILES = 9
 REQUIRED = 15.0
 ROUNDS = 12
-RUN = 32  # pictures of one side in a row, as a pipeline makes them
+RUN = 32  # pictures of one side that are measured in a row, as in a pipeline
 LEVELS = 4
 
 
 def rows() -> Iterator[Row]:
-    """Yield one row per environment: seconds for one collage on either side, and their ratio."""
+    """Yield one row per environment: seconds per collage of both programs, and their ratio."""
     yield from map(_row, ("sokoban", "frozenlake"))
 
 

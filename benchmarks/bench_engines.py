@@ -28,9 +28,9 @@ from pivot.tests.conftest import MEMORY
 REQUIRED = 1.7
 ROUNDS = 3
 TASKS = 896
-"""Enough for twenty seconds with two workers; serial work (card, views, the end of a stage) is one second of it."""
+"""Enough tasks for twenty seconds with two workers, of which serial work (card, views, ends of stages) takes one."""
 BROKEN_SECONDS = 300.0
-"""Seconds that a process waits for the others, which may have ended with an error."""
+"""Seconds that a process waits for the others before it assumes that they failed."""
 SETTINGS = {"rows": 8, "cols": 8, "boxes": 2}
 
 
@@ -75,7 +75,7 @@ def _seconds(config: RunConfig, root: Path, pool: WorkerPool) -> float:
 
 
 def _seconds_apart(processes: int) -> float:
-    """Return the seconds in which each of some processes that share nothing builds one store, without their starts."""
+    """Return the seconds in which several independent processes build one store each, without their starts."""
     spawn = multiprocessing.get_context("spawn")
     together, seconds = spawn.Barrier(processes), spawn.SimpleQueue()
     started = [spawn.Process(target=_build_apart, args=(together, seconds), daemon=True) for _ in range(processes)]

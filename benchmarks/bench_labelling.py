@@ -1,4 +1,4 @@
-"""Labelling throughput of 6x6 one-box episodes on one core, stored rows read and label rows written.
+"""Labelling throughput of 6x6 one-box episodes on one core: stored rows are read and label rows written.
 
 The first row is the labeller itself: read episode rows, certify, write label rows durably. The second is everything
 that the label stage of a build does besides: Analyzer prompts, guidance, targets, the second proof, and the filters, of

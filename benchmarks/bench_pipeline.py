@@ -163,7 +163,7 @@ _SPRITES: dict[tuple[str, str], Image.Image] = {}
 
 
 def _sprites(env: str) -> dict[str, Image.Image]:
-    """Cut the sprites out of rendered rooms once, so that both sides paint the same art."""
+    """Cut the sprites out of rendered rooms, so that both programs paint the same art."""
     rooms = {
         "sokoban": (["#######", "#@ $.*#", "#######"], "#@ $.*", 32),
         "frozenlake": (["SFH", "FFG", "FFF"], "SFHG", 64),

@@ -40,7 +40,7 @@ class Played:
 
 
 def rows() -> Iterator[Row]:
-    """Yield one row per claim; ManiSkill's only where it is installed."""
+    """Yield one row per claim; those of ManiSkill only if it is installed."""
     played = _played(EMBEDDED, process_time)
     yield from _backend_rows(EMBEDDED, played)
     yield _picture(played)

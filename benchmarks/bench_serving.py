@@ -40,7 +40,7 @@ CPU_REQUIRED = 0.003  # seconds per request, at most
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Figures of one run, from the moment when all slots are busy to the moment when the first one stays free."""
+    """Figures of the part of a run in which all slots are busy."""
 
     busy: float
     """Mean share of the server's slots that were busy."""
@@ -91,7 +91,7 @@ def rows() -> Iterator[Row]:
 
 
 def measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measured:
-    """Measure a run from the server's count; ``ends`` are the times at which its episodes (or requests) ended."""
+    """Measure a run from the server's counters; ``ends`` are the times at which episodes (or requests) ended."""
     slots = server.slots
     changes = server.changes()
     starts = [when for when, change in changes if change > 0]
@@ -145,7 +145,7 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
 
 
 def bare_loop(server: LatencyServer) -> Measured:
-    """Measure the least work with the SDK: one coroutine per slot repeats one ready-made request with a picture."""
+    """Measure the minimum work with the SDK: one coroutine per slot repeats one prepared request with a picture."""
     frame, _ = SokobanEnv().reset(seed=0)
     url = "data:image/png;base64," + base64.b64encode(encode_png(frame)).decode()
     content: list[Any] = [

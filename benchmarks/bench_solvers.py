@@ -154,7 +154,7 @@ def _measure() -> None:
 
 
 def _peak() -> float:
-    """Return the largest resident size in kB: of this program where there is /proc, else of the process."""
+    """Return the largest resident size in kB: of this program if /proc exists, else of the process."""
     status = Path("/proc/self/status")
     if status.exists():
         return float(status.read_text().split("VmHWM:")[1].split()[0])

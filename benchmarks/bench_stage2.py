@@ -1,4 +1,4 @@
-"""Time that hindsight adds to an update of Stage II, and memory that its pictures take.
+"""Additional time of an update of Stage II with hindsight, and memory of its pictures.
 
 Time: arm ``mp`` against ``vanilla_grpo`` on the same rollouts, full-length Sokoban, by phases on one core. Memory:
 scoring and training on 1,152 turns against one turn for each of their distinct pictures, each in a separate process.
@@ -22,7 +22,7 @@ REPLY_TOKENS, ANALYZER_TOKENS = 64, 96
 """Tokens of a turn, and of the Analyzer's text about a failure: one and a half replies."""
 LANGUAGE = {"hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 8, "num_key_value_heads": 2}
 VISION = {"hidden_size": 64, "intermediate_size": 176}
-"""In a narrower model attention over the prompt would take most of the time, which it does in no model in use."""
+"""In a narrower model attention over the prompt would take most of the time, unlike in real models."""
 
 
 def rows() -> Iterator[Row]:
@@ -55,7 +55,7 @@ def _config(start: Path, **fields: Any) -> Any:
 
 
 def _save_player(folder: Path) -> None:
-    """Save a player of random weights. It loses every episode, so all turns are distilled: the largest cost of an arm.
+    """Save a player with random weights. It loses every episode, so all turns are distilled: the maximum cost.
 
     Its tokenizer is trained on the prompts, so that texts, pictures and replies have realistic shares of the tokens.
     """
@@ -126,7 +126,7 @@ def _row(name: str, ours: float, baseline: float, most: float, note: str) -> Row
 
 
 def _peak() -> float:
-    """Return the peak memory of this program, MB; ``getrusage`` also counts the process that started it."""
+    """Return the peak memory of this program, MB; ``getrusage`` would include the parent process."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 

@@ -127,7 +127,7 @@ status = subprocess.run([sys.executable, "-c", *sys.argv[1:]]).returncode
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 sys.exit(status)
 """
-"""A small process in between: the peak of a child counts the memory of the process that started it."""
+"""A small process in between, because the peak of a child includes the memory of its parent at the start."""
 
 
 def _measured(code: str, root: Path) -> dict[str, Any]:

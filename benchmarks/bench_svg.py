@@ -104,7 +104,7 @@ def _overhead(documents: list[str]) -> Iterator[Row]:
 
 @contextmanager
 def _one_core(worker: Worker) -> Iterator[None]:
-    """Keep this process and the worker on one core, so that no core has to be woken."""
+    """Bind this process and the worker to one core, so that no idle core has to wake up."""
     assert worker.pid is not None
     before = os.sched_getaffinity(0)
     for process in (0, worker.pid):

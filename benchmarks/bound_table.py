@@ -24,7 +24,7 @@ UNIFORM = 32
 SHARE = 1 / 3
 """Largest share of the retries of uniform sampling that the bisection takes, over all failures."""
 MOST_SHARE = 1 / 2
-"""The same for one failure, with the retries that others left over."""
+"""The same share for one failure, of the retries that other failures did not use."""
 RESAMPLERS: dict[str, float] = {"always best": 1.0, "best in 9 of 10": 0.9, "best in 1 of 2": 0.5, "random": 0.0}
 """Share of best moves of each resampler; the others are uniform."""
 
@@ -78,7 +78,7 @@ class Count:
 
 
 def failures_of(env: str, count: int, root: Path) -> list[dict[str, Any]]:
-    """Return failures with their certificates, of as many levels as needed."""
+    """Return failures with their certificates, from as many levels as needed."""
     pivot.build({"environments": {env: {"tasks": max(20, count // 4), "settings": {}}}, "seed": 47}, root)
     frames = pivot.load_store(root)
     rows = frames.episodes.join(frames.labels, on="episode_id").collect().to_dicts()

@@ -117,7 +117,7 @@ def _line(package: str, settings: dict[str, Any]) -> Iterator[object]:
 
 @contextmanager
 def _folder() -> Iterator[str]:
-    """Make a folder for a store and its report; it is kept below the folder that ``PIVOT_TABLE_KEEPS`` names."""
+    """Create a folder for a store and its report, below the folder in ``PIVOT_TABLE_KEEPS`` if it is to be kept."""
     if kept := os.environ.get("PIVOT_TABLE_KEEPS"):
         yield tempfile.mkdtemp(dir=kept)
     else:

@@ -18,7 +18,7 @@ PACKAGES = ("pivot-vlm", "numpy", "numba", "pyarrow", "pillow", "isal", "dataset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One claim, as it was measured."""
+    """One claim with its measured figures."""
 
     name: str
     ours: float | None
@@ -84,7 +84,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def comparison(before: Path, after: Path) -> Table:
-    """Return a table of the rows of two result files; a row that one of them lacks has a dash there."""
+    """Return a table of the rows of two result files; a missing row is shown as a dash."""
     sides = [
         {row["name"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]} for path in (before, after)
     ]
@@ -106,7 +106,7 @@ def _figure(value: float | None) -> str:
 
 
 def output_of(command: Sequence[str], stdin: str = "") -> str:
-    """Run a program; return what it printed.
+    """Run a program and return its output.
 
     Raises:
         RuntimeError: it failed; the message ends with the last lines that it printed.

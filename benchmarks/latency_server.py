@@ -1,4 +1,4 @@
-"""A chat server of fixed latency and a fixed number of slots, in a process of its own, that counts its busy slots.
+"""A chat server with fixed latency and number of slots, in its own process, that counts its busy slots.
 
 An embedded stand-in for a model: every request holds a slot for the same time and gets one of a few answers, by default
 a move. Requests beyond the slots wait in line, as they do in vLLM. It is written on bare protocols, so that it takes
@@ -48,7 +48,7 @@ def _http(body: bytes) -> bytes:
 
 
 MOVES = tuple((f"<think>I shall try {move} now.</think><action>{move}</action>", ()) for move in _DIRECTIONS)
-"""Answers of a player: a text each, and its tokens where log-probabilities go with it."""
+"""Replies of a player: each a text, with its tokens if log-probabilities are requested."""
 _MODELS = _http(json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode())
 
 
@@ -85,7 +85,7 @@ class _Client(asyncio.Protocol):
     def __init__(self, slots: _Slots) -> None:
         self.slots, self.buffer = slots, bytearray()
         self.text = b""
-        """The answer to the request in work, where it does not come from the list."""
+        """The answer to the current request, if it does not come from the list."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -146,7 +146,7 @@ class LatencyServer:
 def latency_server(
     slots: int, latency: float, answers: Sequence[Answer] = MOVES, coach: Coach | None = None
 ) -> Iterator[LatencyServer]:
-    """Run a server that gives one of ``answers`` each time, ``coach``'s where JSON is asked for; times in seconds."""
+    """Run a server that cycles through ``answers``, and through ``coach`` for requests of JSON; times in seconds."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=_run, args=(theirs, slots, latency, answers, coach), daemon=True

@@ -8,7 +8,7 @@ from .prompts import message
 from .turns import HistoryEntry, StudentPrompt
 
 SHOWN_ACTIONS = 2
-"""Actions of the history that a prompt shows."""
+"""Number of past actions that a prompt shows."""
 
 
 class HistoryPrompt(StudentPrompt):

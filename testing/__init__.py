@@ -1,4 +1,4 @@
-"""Contract tests that the author of a plugin inherits: what PIVOT relies on, as pytest classes.
+"""Contract tests that authors of plugins inherit, as pytest classes.
 
 A test module holds one subclass for each part, which names the part and a few examples; pytest then runs every promise
 on it. PIVOT's own parts pass the same classes. Install what they need with ``pip install 'pivot-vlm[testing]'``

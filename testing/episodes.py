@@ -1,4 +1,4 @@
-"""Failed episodes and their labels for contract tests: random plays, the same ones in every process."""
+"""Failed episodes and their labels for contract tests: random plays, equal in every process."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class FailedEpisodes:
 
     @classmethod
     def choose(cls, rng: random.Random, env: PivotEnv) -> Action:
-        """Draw one action of a play, the unusable one now and then; a test class may play better than at random."""
+        """Choose one action of a play, sometimes the unusable one; a test class may play better than at random."""
         if rng.random() < 0.1:
             return env.profile.unusable_action, None
         return rng.choice(cls.actions)

@@ -32,7 +32,7 @@ class PolicyContract(_Stored, FailedEpisodes):
 
     prompt: ClassVar[StudentPrompt]
     repeatable: ClassVar[bool] = True
-    """Whether the same turns get the same replies; a model behind a server may not promise it."""
+    """Whether equal turns get equal replies; a model behind a server may not guarantee it."""
     rollouts: ClassVar[int] = 3
     seeds = (0, 1)
 
@@ -64,7 +64,7 @@ class WriterContract(_Stored, Labels):
 
     pictures = True
     repeatable: ClassVar[bool] = True
-    """Whether the same request gets the same text."""
+    """Whether equal requests get equal texts."""
 
     def requests(self) -> list[GuidanceRequest]:
         """Return one request for every label."""

@@ -11,7 +11,7 @@ from .episodes import Labels, bad_cases
 def altered(
     verdict: Verdict, case: Case, modes: Sequence[str], actions: Sequence[str]
 ) -> Iterator[tuple[str, Verdict]]:
-    """Yield wrong verdicts, each with what was done to it: every field changed alone, in several ways, and one lie.
+    """Yield wrong verdicts, each with the description of its error: single changed fields, and one consistent lie.
 
     Args:
         verdict: a right one.

@@ -21,10 +21,10 @@ DAMAGED = 400
 
 
 class SolverContract(Labels):
-    """Set the class attributes and inherit; every promise must hold for every failed play."""
+    """Set the class attributes and inherit; every rule must hold for every failed play."""
 
     def replayed(self, failure: Failure, upto: int) -> PivotEnv:
-        """Return the environment as it was before the action ``upto``."""
+        """Return the environment in its state before action ``upto``."""
         env, episode = self.env_type(failure.config), failure.episode
         env.draw_frames = False
         env.reset(options={"state": episode.initial_state, "instruction": episode.instruction})
@@ -93,9 +93,9 @@ class ExactSolverContract(SolverContract):
     """For a solver whose distances are exact: every state and every label of small levels, by brute play."""
 
     late_mode: ClassVar[str] = "timeout"
-    """The mode of a failure where the goal could still be reached, too late."""
+    """The mode of a failure in which the goal could still be reached, but too late."""
     lost_mode: ClassVar[str] = "deadlock"
-    """The mode where it never could again."""
+    """The mode of a failure in which the goal could never be reached again."""
     alphabet: ClassVar[str] = ""
     """Symbols to damage levels with; nothing is damaged without."""
 
@@ -111,7 +111,7 @@ class ExactSolverContract(SolverContract):
             assert stored == right, f"the label is not that of brute play: {(level, failure.episode.actions)}"
 
     def expected(self, oracle: "StepOracle", failure: Failure) -> dict[str, Any]:
-        """Label one failed episode from the oracle alone."""
+        """Label one failed episode by the oracle alone."""
         texts, horizon = failure.texts, failure.episode.horizon
         needed = [oracle.distance.get(text) for text in texts]
         reach = [horizon + 1 if distance is None else distance for distance in needed]

@@ -41,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPrompt:
-    """A prompt as the model reads it."""
+    """An encoded prompt."""
 
     ids: tuple[int, ...]
     kinds: tuple[int, ...]
@@ -58,7 +58,7 @@ class EncodedPrompt:
 
 
 class Encoder:
-    """The processor of a model, as training uses it."""
+    """The processor of a model, for training."""
 
     def __init__(self, processor: Any, template: Mapping[str, Any] | None = None) -> None:
         """Wrap a processor.
@@ -77,7 +77,7 @@ class Encoder:
         self.end = self._end_token()
         prompt = self.prompt_text(_QUESTION).rstrip()
         self.closing = next((end for start, end in THOUGHT_MARKS.items() if prompt.endswith(start)), None)
-        """Mark that closes a thought which the template opens at the end of the prompt; None where it opens none."""
+        """Mark that closes the thought which the template opens at the end of the prompt; None if it opens none."""
         pad = self.tokenizer.pad_token_id
         self.pad: int = self.end if pad is None else pad
 
@@ -110,7 +110,7 @@ class Encoder:
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
 
     def prompt_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """Return the prompt as the model reads it, up to the start of its reply."""
+        """Return the rendered prompt, up to the start of its reply."""
         return self.processor.apply_chat_template(
             bare_messages(messages), tokenize=False, add_generation_prompt=True, **self.template
         )
@@ -123,7 +123,7 @@ class Encoder:
         return tuple(sorted({each for each in marks if isinstance(each, int)}))
 
     def prompt(self, messages: Sequence[Mapping[str, Any]], pictures: Sequence[Image.Image]) -> EncodedPrompt:
-        """Return a prompt with its pictures as the model reads it, up to the start of its reply."""
+        """Return the encoded prompt with its pictures, up to the start of its reply."""
         text, shown = self.prompt_text(messages), list(pictures)
         made = self.processor(text=[text], images=[shown] if shown else None, add_special_tokens=False)
         torch = self._torch

@@ -1,4 +1,4 @@
-"""Results of a study: a line per finished run, paired differences between arms, and what they allow to say.
+"""Results of a study: one line per finished run, paired differences between arms, and conclusions from them.
 
 An interval is that of Student's t over paired seeds, at 95 %. Two arms are called equivalent only if the whole interval
 lies within ``MARGIN`` points, and a location counts only against the same arm at a random step.
@@ -15,7 +15,7 @@ import numpy as np
 
 Row = dict[str, Any]
 Key = tuple[str, str, float, int, float | None]
-"""Game, arm, weight and seed of a run, and its learning rate where runs differ by that."""
+"""Game, arm, weight and seed of a run, and its learning rate in studies of several rates."""
 MARGIN = 3.0
 """Points within which a difference is called equivalent."""
 BASELINE = "vanilla_grpo"
@@ -27,7 +27,7 @@ _T = (
 
 
 class Ledger:
-    """The file of results: one JSON object per line. Lines of other protocols are left where they are and not read."""
+    """The file of results: one JSON object per line. Lines of other protocols are kept and not read."""
 
     def __init__(self, path: Path, protocol: int) -> None:
         """Read and write ``path``, which need not exist."""

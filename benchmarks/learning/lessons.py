@@ -1,4 +1,4 @@
-"""Records that teach the start of the study with pictures, made from failures of a player that moves at random.
+"""Records that teach the start of the study with pictures, from failures of a player that moves at random.
 
 With the Student's prompt an almost careless expert; with the Teacher's, whose hint names the solver's pivot in half of
 the records and a uniformly random step in the others, to avoid what was done at the named step, so that nothing but the
@@ -26,9 +26,9 @@ from pivot.training.policy_rl.levels import Levels
 from pivot.training.policy_rl.scoring import Row
 
 EXPERT = 0.02
-"""Share of its moves that the careless expert chooses; all others are uniformly random, which alone wins a fifth."""
+"""Share of the expert's moves; all others are uniformly random, which alone wins a fifth of the games."""
 AVOIDED = 0.02
-"""Factor of the probability of the action that a hint names, in what the Teacher is taught."""
+"""Factor by which the Teacher's lessons lower the probability of the action that a hint names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Lesson:
     about pictures: ``cells``, ``panel``, ``moved``, ``same`` or ``different``."""
     row: Row
     target: NDArray[np.float64] | None = None
-    """Probability of each action that is taught, shape (4,); None where the tokens of the row are."""
+    """Taught probability of each action, shape (4,); None if the tokens of the row are taught."""
 
 
 def careless(world: World) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A model of 0.17 million weights that plays small levels: made from scratch, and taught by an expert as far as wanted.
+"""A model of 0.17 million weights for small levels: made from scratch and taught by an expert up to a given success.
 
 What all prompts of an environment share is one token each, and so is each piece of a reply; a cell of the picture is
 one image token. Matrices are drawn with a deviation of 0.08, because the library's 0.02 starves the pictures.
@@ -12,7 +12,7 @@ from pivot.tests.models.from_scratch import DEVIATION, FAMILIES, bpe_tokenizer, 
 
 REPLY = ("<think>", "</think>", "<action>", "</action>", "up", "down", "left", "right")
 PATCH = 8
-"""One image token is 16 x 16 pixels, as large as a cell."""
+"""Patch size with which one image token covers 16 x 16 pixels, the size of a cell."""
 MOST_IMAGE_TOKENS = 64
 
 

@@ -1,4 +1,4 @@
-"""Which hindsight helps a small network? The arms of Stage II without pictures, minutes on one core.
+"""Study of the hindsight that helps a small network: the arms of Stage II without pictures, minutes on one core.
 
 ``python -m pivot.benchmarks.learning.small run`` trains a network of two layers on the one-hot state of FrozenLake
 (4x4, nine turns) and Sokoban (four turns) with GRPO and one arm each, and resumes where its file of results ends;
@@ -62,14 +62,14 @@ WIDTH, LOW, HIGH = 128, 0.18, 0.25
 CLIP, KL, BETA, DPO_BETA = 0.2, 0.01, 5.0, 0.1
 SEEDS, RATE_SEEDS, RATE_UPDATES = tuple(range(10)), (100, 101, 102), 40
 SILENT, SILENT_ARMS = 0.9, ("vanilla_grpo", "empty", "oracle")
-"""Share of groups whose advantages ``silent`` sets to zero, besides those whose returns agree."""
+"""Share of groups whose advantages ``silent`` sets to zero, in addition to groups with equal returns."""
 PROTOCOL = 1
 """Raised with every change that moves figures: results of different protocols are never compared."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Levels of a seed on both sides, their one-hot states, and the network that all arms start from."""
+    """Training and held-out levels of a seed, their one-hot states, and the network from which all arms start."""
 
     train: World
     held_out: World
@@ -178,7 +178,7 @@ def play(world: World, policy: NDArray[np.float64], starts: NDArray[np.int64], r
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed episode with its label, as the product's corrections read it."""
+    """A failed episode with its label, in the form of the product's corrections."""
 
     episode_id: str
     initial_state: str
@@ -257,7 +257,7 @@ class Corrector:
         self._maps: dict[str, Any] = {}
 
     def fixes(self, failures: Sequence[Failure], count: int) -> Any:
-        """Return the certified action of each of ``count`` turns, -1 where there is none; shape (turns,)."""
+        """Return the certified action of each of ``count`` turns, -1 for none; shape (turns,)."""
         fixes = torch.full((count,), -1)
         for failure in failures if self._arm.corrects else ():
             fix = corrected_step(failure, failure.verdict, self._arm.step, self._solver, self._maps)  # pyright: ignore[reportArgumentType]

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 TILT = 4.0
-"""Nats by which a hint moves one action."""
+"""Amount by which a hint changes the log-probability of one action, nats."""
 ANALYZER_ACCURACY = 0.45
-"""Share of pivots that the stand-in for an Analyzer names right, as at nine turns of Sokoban (evidence.md)."""
+"""Share of pivots that the simulated Analyzer names correctly, as at nine turns of Sokoban (evidence.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmallArm:
-    """One arm: GRPO, and what is added to it."""
+    """One arm: GRPO and its addition."""
 
     name: str
     hint: Literal["fatal", "safe", "nothing"] | None = None
@@ -27,7 +27,7 @@ class SmallArm:
     objective: str = "printed"
     corrects: Literal["witness", "preference"] | None = None
     step: Literal["pivot", "random", "start"] = "pivot"
-    """Step that a correction is about, as ``--correction-step``."""
+    """Step of the correction, as in ``--correction-step``."""
     progress: bool = False
     """Whether each turn's advantage has its exact progress, turns needed before minus after, added."""
     weight: float = 0.0
@@ -68,5 +68,5 @@ CONTROLS: Mapping[str, str] = {
 """Arm that differs by the step alone: a gain is evidence for the location only against it. (Where the Analyzer of
 ``mpr`` misses the pivot, the safe action that it names is wrong, too; that of ``mp_random_r`` is always safe.)"""
 RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "progress")
-"""Arms whose weight was looked at on other seeds (``small rates``). Their controls have the same weight."""
+"""Arms whose weight was compared on other seeds (``small rates``). Their controls have the same weight."""
 RATE_GAME, RATE_WEIGHTS = "frozenlake", (0.1, 1.0)

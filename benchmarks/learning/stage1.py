@@ -53,7 +53,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 TASKS = 6000
 READ = "Read the cells of the target, then of the player and of the box, tile by tile."
 PATCH = 14
-"""One image token is 28 x 28 pixels, somewhat less than two cells by two; finer ones cost twice the time a record."""
+"""Patch size with which one image token covers 28 x 28 pixels, nearly two cells by two; finer tokens take twice the
+time."""
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 EVERY, WATCHED, MEASURED = 2500, 320, 1500
 """Records between two points of the curve, held-out records in each, and in the measurement at the end."""
@@ -99,7 +100,7 @@ def make_tokenizer(samples: Sequence[Sample]) -> Any:
 
 
 def shared_texts(samples: Sequence[Sample]) -> list[str]:
-    """Return what all prompts share, up to the log: each of these is one token."""
+    """Return the texts that all prompts share before the log: each of them becomes one token."""
     return sorted({text_of(sample).rpartition("- Compact action log:\n")[0] for sample in samples})[:4]
 
 
@@ -126,7 +127,7 @@ def make_model(samples: Sequence[Sample], seed: int) -> tuple[Any, Encoder]:
 
 
 def load_start(folder: Path, samples: Sequence[Sample]) -> tuple[Any, Encoder]:
-    """Return the model that an easier setting left, with a token for what the prompts of this one share."""
+    """Return the model of an easier setting, with tokens for the shared texts of this setting's prompts."""
     model, processor = load_weights(str(folder), None, torch.float32)
     old = len(processor.tokenizer)
     new = processor.tokenizer.add_tokens(
@@ -144,13 +145,13 @@ def blank(picture: Image.Image) -> Image.Image:
 
 
 def reading(encoder: Encoder, sample: Sample, picture: Image.Image) -> Reply:
-    """Return the record that asks where everything is."""
+    """Return the record that asks for the cells of all objects."""
     content = [{"type": "image", "text": None}, {"type": "text", "text": READ}]
     return Reply([{"role": "user", "content": content}], [picture], encoder.reply_tokens(cells(sample)))
 
 
 class Mixture:
-    """Collates reading records and failures; a row says which sample, and whether it is to be read."""
+    """Collates reading records and failures; a row names a sample, and whether it is a reading record."""
 
     def __init__(self, encoder: Encoder, samples: Sequence[Sample], *, blanked: bool) -> None:
         self._encoder, self._samples, self._blanked = encoder, samples, blanked
@@ -169,7 +170,7 @@ class Mixture:
 
 
 def order(count: int, records: int, warm_up: int, share: float, seed: int) -> Dataset:
-    """Return which samples are trained on: reading alone for ``warm_up`` records, then a share of it among the rest."""
+    """Return the order of training samples: ``warm_up`` reading records, then a mixture of both kinds."""
     rng = random.Random(seed)
     places: list[int] = []
     while len(places) < records:
@@ -238,7 +239,7 @@ def steps_named(
 
 
 def answers(model: Any, encoder: Encoder, samples: Sequence[Sample], picture_of: Callable[[int], Image.Image]) -> Any:
-    """Return what the model answers, greedily and freely: pivot step and mode, or None where it cannot be read."""
+    """Return the model's greedy answers: pivot step and mode, or None for an unreadable answer."""
     read: list[tuple[int, str] | None] = []
     model.eval()
     with torch.no_grad():
@@ -270,7 +271,7 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
 
 
 def from_the_log(store: Path, samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
-    """Return how often predictors that see no picture name the pivot step of the very same records."""
+    """Return how often predictors without pictures name the pivot step of the same records."""
     rows, others = chosen_rows(open_records(str(store), "sokoban"), RecordChoice(full_length=True))
     labelled = {row["episode_id"]: row for row in rows}
     tests = [labelled[sample.episode_id] for sample in samples]
@@ -283,7 +284,7 @@ def from_the_log(store: Path, samples: Sequence[Sample]) -> dict[str, tuple[floa
 
 
 def build_store(setting: str, root: Path) -> Path:
-    """Build the store of a setting, or take the one that is there."""
+    """Build the store of a setting, or use an existing one."""
     runs = {"sokoban": {"tasks": TASKS, "settings": SETTINGS[setting]}}
     pivot.build({"environments": runs}, root)
     return root

@@ -51,8 +51,8 @@ READS = 0.35 * log(4) / 6
 """Nats a token at which the player reads the pictures; guessing which of four moves follows costs log 4 of six."""
 _RIGHT, _WRONG = 1 - CARELESS * 3 / 4, CARELESS / 4
 KNOWS = 1.04 * -(_RIGHT * log(_RIGHT) + 3 * _WRONG * log(_WRONG)) / 6
-"""Nats a token a little above those of a player that knows how often the careless expert makes each move in every
-picture: nobody can know more."""
+"""Loss in nats per token slightly above the minimum: that of a player who knows the careless expert's move frequencies
+in every picture."""
 LOOKED_BACK = 30
 """Lessons over which both are averaged."""
 GOAL, WITHIN = 0.85, 60
@@ -68,7 +68,7 @@ def settings_of(model: str, **fields: Any) -> RlConfig:
 
 
 def texts_of(levels: Levels) -> list[str]:
-    """Return the texts that are one token each: the parts of the Student's prompt, and the Teacher's lines."""
+    """Return the texts that become one token each: the parts of the Student's prompt and the Teacher's lines."""
     env = FrozenLakeEnv(levels.config)
     env.reset(options={"state": levels.train[0].initial_state})
     student = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id="")
@@ -127,7 +127,7 @@ def lessons(levels: Levels, scorer: Scorer) -> Iterator[tuple[Any, str]]:
 
 
 def success_of(levels: Levels, model: Any, encoder: Encoder, seed: int, tasks: tuple[Task, ...], each: int) -> float:
-    """Return how often the model succeeds at temperature 1, in so many episodes of each level."""
+    """Return the share of successes at temperature 1, over ``episodes`` episodes per level."""
     engine = Engine(model, encoder.processor, encoder.placeholders)
     options = GenerationOptions(model="taught", run=str(seed), max_tokens=12)
     played = roll_out(levels, tasks, ModelPolicy(InProcessBackend(options, engine, batch=256)), each)
@@ -137,7 +137,7 @@ def success_of(levels: Levels, model: Any, encoder: Encoder, seed: int, tasks: t
 
 
 def taught_player(folder: Path, seed: int) -> float:
-    """Save a player that succeeds in ``LOW`` to ``HIGH`` of its episodes; return in how many it does.
+    """Save a player that succeeds in ``LOW`` to ``HIGH`` of its episodes; return its share of successes.
 
     A careful expert teaches it to read the pictures, a careless one to err in all of them. One that was taught by the
     careful expert alone, and not to the end, would reach the same success by telling some pictures apart and others
@@ -179,7 +179,7 @@ def taught_player(folder: Path, seed: int) -> float:
 def learn(
     out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, like: Path | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """Teach a player, or take that of another run, train it, and return how its success went."""
+    """Teach a player, or reuse that of another run, train it, and return its success over the updates."""
     started = process_time()
     if like is None:
         start = taught_player(out / "start", seed)

@@ -1,4 +1,4 @@
-"""Which hindsight helps a model that sees? Arms of ``pivot train rl`` from one start, paired by seed.
+"""Study of the hindsight that helps a model that sees: arms of ``pivot train rl`` from one start, paired by seed.
 
 ``python -m pivot.benchmarks.learning.study start`` teaches the start and passes it through the literacy gate;
 ``study run`` trains what ``results/study.jsonl`` does not have yet, a line per finished run, so the same command goes
@@ -35,16 +35,16 @@ transformers: Any = need("transformers", "train")
 
 RESULTS = Path(__file__).parent / "results"
 STARTS = Path(__file__).parent / "starts"
-"""The start of each game that the results belong to: runs of all machines go on from the same weights."""
+"""The start of each game for the committed results: runs on all machines use the same weights."""
 WORK = Path("runs/study")
 UPDATES, EVERY = 64, 8
 """Updates of a run, and between two points of the exact curve."""
 PROTOCOL = 1
 """Raised with every change that moves figures: results of different protocols are never compared."""
 MANY, FEW = 12, 6
-"""Paired seeds of the arms that the question is about, and of the others."""
+"""Numbers of paired seeds: of the main arms, and of the others."""
 FIRST_SEED = 1
-"""Seed 0 was looked at while rates were chosen; the other seeds of that are 100 and more."""
+"""Seed 0 was used while rates were chosen; the other seeds for rates are 100 and more."""
 RATES = (5e-4, 1e-3, 2e-3)
 RATE_SEEDS, RATE_UPDATES = (100, 101, 102), 24
 RATED = (
@@ -53,7 +53,7 @@ RATED = (
 )
 """A look at learning rates: 24 updates on training levels of other seeds, an arm for each kind of loss."""
 BROKEN = 0.5
-"""Share of replies out of the start's format from which on a policy counts as broken."""
+"""Share of replies out of the start's format above which a policy counts as broken."""
 MELTING = ("gap_detects_pivot", "teacher_informed")
 ENDS = 4
 """Updates at both ends of a run over which the figures of the Teacher are averaged."""
@@ -69,7 +69,7 @@ class StudyArm:
 
     @property
     def weight(self) -> float:
-        """Weight of what the arm adds to GRPO, by which results are filed."""
+        """Weight of the arm's addition to GRPO, which is part of the key of results."""
         fallback = RlConfig.model_fields
         arm = PRODUCT_ARMS[self.fields["arm"]]
         name = "correction" if arm.corrects else "opd"
@@ -113,7 +113,7 @@ ARMS: Mapping[str, StudyArm] = {
 }
 """Arms in the order in which they run. Weights are those of the study on a small network (``small rates``)."""
 CONTROLS = {"witness_pivot": "witness_random", "dpo_pivot": "dpo_random", "mpr": "mp_random_r"}
-"""Arm that differs by the step alone."""
+"""Control of each arm, which differs only in the step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Job:
 
     @property
     def start(self) -> Path:
-        """Folder of the start of the game, common to all arms and seeds: of ``work``, or the one that is kept."""
+        """Folder of the start of the game, shared by all arms and seeds: in ``work``, or the committed one."""
         own = self.work / self.game / "start"
         return own if (own / "start.json").exists() else STARTS / self.game
 
@@ -205,7 +205,7 @@ def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def jobs(games: Sequence[str], work: Path, most_seeds: int = MANY) -> list[Job]:
-    """Return all runs of the study, seed by seed, so that whatever is finished is paired."""
+    """Return all runs of the study, seed by seed, so that finished runs form pairs."""
     return [
         Job(game, name, FIRST_SEED + number, work)
         for number in range(most_seeds)
@@ -241,7 +241,7 @@ def runnable(job: Job) -> str | None:
 
 
 def check_starts(rows: Sequence[Row], chosen: Sequence[Job], path: Path) -> None:
-    """Check that the results of a game come from one start, that of the chosen runs.
+    """Check that the results of a game come from one start: that of the chosen runs.
 
     Raises:
         ValueError: a row has another start: its differences to new runs would not be paired.
@@ -323,7 +323,7 @@ def _rate_cell(rows: Sequence[Row]) -> str:
 
 
 def teacher_table(rows: Sequence[Row], game: str) -> str:
-    """Return how well the Teacher tells the pivot at both ends of a run, in Markdown: whether it melts."""
+    """Return how well the Teacher detects the pivot at the start and end of a run, in Markdown."""
     lines = [
         f"| {game} | seeds | gap detects pivot, first and last | change, hundredths | informed, nats, first and last |",
         "|---|---|---|---|---|",

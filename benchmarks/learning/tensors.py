@@ -1,4 +1,4 @@
-"""Lessons as tensors on one device: thousands of records a second on a GPU, where the product's scorer makes a hundred.
+"""Lessons as tensors on one device: thousands of records per second on a GPU, against the product scorer's hundred.
 
 All records of a layout, which is the sizes of the pictures in a prompt, are one table. The forward pass is that of the
 library's own modules, without a loop over pictures; a test compares its log-probabilities with the product's.
@@ -142,7 +142,7 @@ class Table:
 
 
 class Tutor:
-    """A model and the records that it is taught with, on one device."""
+    """A model and its training records, on one device."""
 
     def __init__(self, model: Any, encoder: Encoder, shard: Shard, device: str, seed: int = 0) -> None:
         """Move ``shard`` to ``device``, where ``model`` is. All blocks of its vision encoder see the whole picture."""
@@ -168,7 +168,7 @@ class Tutor:
         self._positions = {layout: self._token_positions(layout, table) for layout, table in self.tables.items()}
 
     def loss(self, counts: Mapping[str, int]) -> Any:
-        """Return the loss of a random batch: of actions the cross entropy with what is taught, else of the tokens.
+        """Return the loss of a random batch: cross entropy with the taught probabilities of actions, or of the tokens.
 
         Args:
             counts: number of records of each kind.

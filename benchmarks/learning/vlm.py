@@ -57,7 +57,7 @@ READINGS = {
     "moved": "Which action was taken at the moment in the middle?",
     "match": "Is the first picture the moment in the middle of the second?",
 }
-"""Questions of the warm-up about the pictures alone: they teach to see what the Teacher has to compare."""
+"""Questions of the warm-up about the pictures alone: they teach to see the objects that the Teacher compares."""
 LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
@@ -74,7 +74,7 @@ def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig
 
 
 def whole_texts(game: str, levels: Levels) -> list[str]:
-    """Return the texts that are one token each: the fixed parts of the prompts of all three roles, and of targets."""
+    """Return the texts that become one token each: the fixed parts of all prompts, and those of targets."""
     profile, horizon = levels.env.profile, levels.config.horizon
     student = render_student(levels.prompt, profile, levels.train[0], t=0, frame_id="")
     whole = dict.fromkeys(part["text"] for part in student.messages[-1]["content"] if part["type"] == "text")

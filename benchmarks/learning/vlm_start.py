@@ -43,12 +43,12 @@ LOW, HIGH = 0.18, 0.25
 """Success of the start on training levels."""
 SEEING = {"cells": 3, "panel": 6, "moved": 4, "same": 2, "different": 2, "student": 3, "hinted": 3, "other": 1}
 READING = {"cells": 1, "panel": 2, "moved": 2, "same": 1, "different": 1, "student": 3, "hinted": 9, "other": 5}
-"""Shares of the kinds of records, at first and then. The hinted step is one of nine; by its own share it would hardly
-be learned."""
+"""Shares of the kinds of records, at the beginning and later. The hinted step is one of nine, so it has a larger
+share."""
 LESSONS, RECORDS, CHECK_EVERY = 5500, 384, 500
 """Most lessons, records in each, and lessons between two looks at the gate."""
 SEE, FALL = 0.3, 0.25
-"""Shares of the lessons that teach to see, and over which the rate falls to nothing, at the end or after the gate."""
+"""Shares of the lessons that teach to see, and of the last lessons, in which the rate falls to zero."""
 LR, WARM_UP = 2e-3, 100
 ENOUGH = 0.9
 """``gap_detects_pivot`` with true hints at which the rate begins to fall."""
@@ -66,7 +66,7 @@ class Course:
 
     settings: Mapping[str, Any]
     last: int
-    """Number of lessons at which they end."""
+    """Index of the last lesson."""
     falls_at: int
     """Number of lessons from which the rate falls."""
     number: int = 0
@@ -129,7 +129,7 @@ def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
 
 
 def make_shards(game: str, seed: int, shards: int) -> list[Shard]:
-    """Return several shards, made by as many processes as there are cores."""
+    """Return several shards, made in parallel, one process per core."""
     if shards == 1:
         return [make_shard(game, seed, 0, EACH)]
     with ProcessPoolExecutor(min(shards, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
@@ -152,7 +152,7 @@ def teach(
     shards: int = SHARDS,
     analyses: int = ANALYSES,
 ) -> dict[str, Any]:
-    """Teach a new model until it reads hints, and to analyze failures; save it and its figures.
+    """Teach a new model until it uses hints and analyzes failures; save it with its figures.
 
     The gate looks at held-out levels of ``seed``. A model that ran out of lessons is saved, too, and has not passed.
     Lessons that were interrupted go on from the last look at the gate.
@@ -251,7 +251,7 @@ def teach_analyzer(
 
 
 def analyzer_accuracy(model: Any, levels: Levels, encoder: Encoder, each: int = 2) -> dict[str, float]:
-    """Return how often the Analyzer names the solver's step and mode in failures of held-out levels, as in a run."""
+    """Return how often the Analyzer names the solver's step and mode in failures of held-out levels."""
     config = settings_of(levels.env.profile.name, "none", arm="mp")
     rollouts = play_failures(levels, levels.validation, encoder, each)[0]
     engine = Engine(model, encoder.processor, encoder.placeholders)

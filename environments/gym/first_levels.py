@@ -37,7 +37,7 @@ class FirstLevels:
         return SuccessSteps(self.rule, searched, steps, sum(part.ending for part in each))
 
     def table(self) -> str:
-        """Return what counted as success, with a few plans, for people."""
+        """Return a table of the successful steps, with a few plans, for people."""
         success = self.success
         share = f"{success.steps} of {success.searched} steps of the levels of seeds 0 to {LEVELS - 1}"
         plans = [

@@ -118,7 +118,7 @@ def _is_right(kind: TaskKind, scene: Scene, thing: str) -> bool:
 
 
 def _in_the_way(kind: TaskKind, thing: str, at: Mapping[str, Point]) -> list[str]:
-    """Return what lies where ``thing`` has to go."""
+    """Return the objects at the place where ``thing`` has to go."""
     if kind.name == "place":
         others = {other: point for other, point in at.items() if other != thing}
         return [] if _spot_at_target(thing, list(others.values())) else list(others)
@@ -186,7 +186,7 @@ def _first_free(spots: Iterable[tuple[int, int]], others: list[Point]) -> tuple[
 
 
 def _crowded(thing: str, at: Mapping[str, Point]) -> bool:
-    """Whether another thing stands where a finger has to go."""
+    """Return whether another object is where a finger has to go."""
     x, y, z = at[thing]
     return any(
         name != thing and abs(x - ox) < CUBE * 0.8 and CUBE / 2 < abs(y - oy) < 1.8 * CUBE and abs(z - oz) < CUBE / 2

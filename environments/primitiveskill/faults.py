@@ -1,4 +1,4 @@
-"""Actions of a rollout under a misconception: moves that leave a trace, and rarely the requested one.
+"""Actions of a rollout under a misconception: they change the table, but are rarely the requested ones.
 
 Every fault is a pure function of the state, the perfect player's plan and numbers in [0, 1). Most of them take hold of
 something and put it where it does not belong, so that a later picture looks different; a few touch nothing.

@@ -71,7 +71,7 @@ def train_sft(
     on_checked: Callable[[Prepared], None] = lambda _: None,
     callbacks: Sequence[Any] = (),
 ) -> SftResult:
-    """Run Stage I as its config says: check the data, train, and write the Analyzer to ``OUT/final``.
+    """Run Stage I: check the data, train, and write the Analyzer to ``OUT/final``.
 
     Args:
         config: every setting of the run.
@@ -133,7 +133,7 @@ def train(
     on_checked: Callable[[Prepared], None] = lambda _: None,
     callbacks: Sequence[Any] = (),
 ) -> SftResult:
-    """Train, or resume a run that was stopped at any moment; the losses are those of an uninterrupted run.
+    """Train, or resume an interrupted run; the losses equal those of an uninterrupted run.
 
     Args:
         prepared: what :func:`prepare` returned.

@@ -41,7 +41,7 @@ def check_learned() -> None:
 
 
 def log_of(item: Item) -> LoggedFailure:
-    """Return an item as a baseline sees it, without any truth."""
+    """Return an item as input of a baseline, without its truth."""
     return LoggedFailure.of_record(
         {"env": plugin_of(item.env), "horizon": item.horizon, "actions": item.actions, "action_log": item.action_log}
         | {"pivot_step": 0, "failure_mode": ""}

@@ -29,13 +29,13 @@ CHECK_SHARE = 0.1
 FEWEST = math.ceil(2 * LEAF / (1 - CHECK_SHARE))
 """Least number of failures to fit on: with fewer, no tree can be split."""
 WINDOW = (-2, -1, 1, 2)
-"""Steps around a step whose features count, too."""
+"""Offsets of the neighbouring steps whose features are added."""
 
 Rows = NDArray[np.float32]
 ClassChances = Callable[[Sequence[Rows]], tuple[list[Any], NDArray[np.float64]]]
 """Returns the classes, and the chance of each for some rows, shape (rows, classes)."""
 Chances = Callable[[Rows], NDArray[np.float64]]
-"""Returns the chance that something holds for each row, shape (rows,)."""
+"""Returns the chance that a property holds, per row, shape (rows,)."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Fitting:
     """An episode to fit on, with its truth."""
 
     log: LoggedFailure
-    """The episode as the log shows it; its pivot counts if it was lost."""
+    """The log of the episode; its pivot counts if it was lost."""
     lost: bool = True
     turns: Sequence[TurnCredit] = ()
     """Empty where nothing is measured."""
@@ -274,7 +274,7 @@ class BoostedTrees:
             self._safe[action] = _fit_chance(np.stack([row for _, row in at_pivot]), labels)
 
     def judge(self, log: LoggedFailure) -> Judgement:
-        """Return what the models say about an episode."""
+        """Return the prediction of the models for an episode."""
         rows = self._features.around(log)
         pivot = self._pivot(rows)
         pivot = pivot / pivot.sum() if pivot.sum() else np.full(len(pivot), 1 / len(pivot))

@@ -75,7 +75,7 @@ def _of(env: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def fitting_of(row: Row) -> Fitting:
-    """Return a labelled failure as the baselines are fitted on it, with the mode's name in the target."""
+    """Return a labelled failure as training data of the baselines, with the mode's name in the target."""
     logged = LoggedFailure.of_record(row)
     return Fitting(replace(logged, failure_mode=parse_target(target_text(row)).failure_mode))
 

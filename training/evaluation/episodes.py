@@ -64,12 +64,12 @@ class Certified:
         return self.episode.episode["episode_id"]
 
     def log(self, log: str) -> str:
-        """Return the log as items show it: ``full``, or ``actions`` alone."""
+        """Return the log of an item: ``full``, or ``actions`` alone."""
         actions = self.episode.episode["actions"]
         return self.action_log if log == LOGS[0] else action_log((), actions, [{}] * len(actions))
 
     def fitting(self, log: str) -> Fitting:
-        """Return the episode as the baselines are fitted on it."""
+        """Return the episode as training data of the baselines."""
         row = self.episode.episode
         shown = LoggedFailure.of_record(
             {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
@@ -203,7 +203,7 @@ class PlayerKind:
     share: float
     """Share of the items' failures, and of their other episodes as far as there are enough."""
     weight: float
-    """Share of the episodes that are played, from which the items are chosen."""
+    """Share of the played episodes, from which the items are chosen."""
     habits: Mapping[str, Mapping[str, float]]
     """Habits that differ from the default ones, by environment."""
 

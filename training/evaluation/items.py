@@ -40,7 +40,7 @@ EXAMPLES = 8
 """Worked examples per environment, question and log, of different levels."""
 
 FORM = {"images": "collage", "max_pictures": None, "thoughts": False}
-"""Form in which items show their episodes: one collage, and no words of the agent. The fingerprint covers it."""
+"""Format in which items show their episodes: one collage, without the agent's words. The fingerprint covers it."""
 
 SUMMARY, BASELINES, PICTURES = "benchmark.json", "baselines.json", "pictures"
 ITEMS, ANSWERS, SHOTS = "items.jsonl", "answers.jsonl", "shots.jsonl"

@@ -304,7 +304,7 @@ class LevelPosterior:
         self._habits = fit_habits(mine, train)
 
     def judge(self, failure: LoggedFailure) -> Judgement:
-        """Return what the levels that fit say about every step; the most frequent label where none fits."""
+        """Return the vote of the matching levels about every step; the most frequent label if none matches."""
         fitting, count = self._fitting(failure), len(failure.actions)
         if fitting is None or self._worlds is None:
             usual = self._usual(failure)

@@ -68,14 +68,14 @@ Build = Callable[[Mapping[str, Any], Path], Any]
 
 @dataclass(frozen=True)
 class Made:
-    """A benchmark as it is made, and the episodes of the other half of the levels."""
+    """A benchmark in preparation, with the episodes of the other half of the levels."""
 
     benchmark: Benchmark
     fitting: Mapping[str, Sequence[Certified]]
     """Episodes on which the baselines are fitted, by environment."""
 
     def episodes(self, env: str, log: str) -> list[Fitting]:
-        """Return the episodes to fit on as one of the logs shows them."""
+        """Return the training episodes in one form of the log."""
         return [each.fitting(log) for each in self.fitting[env]]
 
 

@@ -70,7 +70,7 @@ class Prediction:
     status: Status = "answered"
     """``refused``: the model declined; ``unanswered``: a reply is missing."""
     reply: str | None = None
-    """The reply as the model wrote it."""
+    """The model's raw reply."""
     credit: tuple[float, ...] | None = None
     """For items ``credit``, in place of a reply: the credit of each turn, any scale, higher is better."""
     value: tuple[float, ...] | None = None
@@ -248,7 +248,7 @@ class Answer:
 
 
 class UnreadableError(ValueError):
-    """A reply without an answer; ``problem`` is what can be counted."""
+    """A reply without a readable answer; ``problem`` is the reason, for counting."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)

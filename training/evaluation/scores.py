@@ -75,7 +75,7 @@ UNREADABLE = Answer(pivot_step=-9, failure_mode="unreadable")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One item with its truth and its answer by one reader."""
+    """One item with its truth and its answer as read by one reader."""
 
     item: Item
     truth: Truth

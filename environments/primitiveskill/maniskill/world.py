@@ -85,7 +85,7 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
 
 
 def _scene(answer: dict[str, Any], kind: TaskKind) -> Scene:
-    """Return the scene of an answer.
+    """Return the scene in an answer of the process.
 
     Raises:
         SimulatorError: the answer is not a scene of the task.

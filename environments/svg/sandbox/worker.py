@@ -63,7 +63,7 @@ class _OneFamily(cairosvg.surface.Surface):
             clip.get("clip-rule"),
             *(each.get("clip-rule") for each in clip.children),
         ]:
-            self.context.set_fill_rule(cairocffi.FILL_RULE_EVEN_ODD)  # of the clip alone: CairoSVG sets it back
+            self.context.set_fill_rule(cairocffi.FILL_RULE_EVEN_ODD)  # of the clip alone: CairoSVG restores it
         shape = node.tag in cairosvg.surface.TAGS and not node.children
         both = shape and node.get("stroke", "none") != "none" and node.get("fill") != "none"
         opacity = float(node.pop("opacity", 1)) if both else 1.0
@@ -81,7 +81,7 @@ class _OneFamily(cairosvg.surface.Surface):
         self.context.set_fill_rule(cairocffi.FILL_RULE_WINDING)
 
     def map_color(self, string: str | None, opacity: float = 1) -> tuple[float, ...]:
-        """Return a colour of CSS in cairo's form; black if it is none, as CairoSVG does."""
+        """Return a colour of CSS in cairo's form; black for an invalid one, as in CairoSVG."""
         if not string or string.strip().lower() == "none":
             return 0, 0, 0, 0
         red, green, blue, alpha = rgba(string) or (0.0, 0.0, 0.0, 1.0)
