@@ -87,7 +87,7 @@ class Finding:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether recorded values confirm how its replies without an action were read."""
+        """Whether recorded values confirm how its replies without an action were read."""
         confirmation = self.confirmation
         return self.is_won or confirmation.whole or (confirmation.open_end and self.last is None)
 

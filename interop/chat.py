@@ -115,7 +115,7 @@ class Message:
 
     @property
     def is_example(self) -> bool:
-        """Return whether the log marks the reply as part of the prompt."""
+        """Whether the log marks the reply as part of the prompt."""
         return self.raw.get("source") == "input"
 
 

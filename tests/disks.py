@@ -1,4 +1,4 @@
-"""Small filesystems of their own, on which tests run out of space, and permissions that hold for root as well."""
+"""Small file systems in which tests run out of space, and permissions that also restrict root."""
 
 import ctypes
 import subprocess

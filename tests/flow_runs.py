@@ -18,7 +18,7 @@ CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
 """The ``pivot`` command of this interpreter."""
 
 PATIENCE = 600.0
-"""Seconds after which a test gives up on what has to come: far more than it takes, also on a slow or busy machine."""
+"""Seconds after which a test gives up waiting: far more than needed, also on a slow or busy machine."""
 
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")
 """Files that may differ between equal runs, because they hold latencies or digests of these."""
@@ -32,7 +32,7 @@ def config_of(tasks: int | Mapping[str, int] = 2, **fields: Any) -> dict[str, An
 
 
 def free_port() -> int:
-    """Return a port that nobody has, and that no other test's server is given before this one's has started."""
+    """Return a free port that is not given to another test's server before this one has started."""
     for port in random.Random().sample(range(20_000, 32_000), 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port

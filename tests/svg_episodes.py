@@ -14,7 +14,7 @@ from pivot.rollouts.policies.scripted import ScriptedPolicy
 
 @lru_cache(maxsize=2)
 def rollouts(count: int) -> list[TaskRollouts]:
-    """Eight rollouts of each of ``count`` tasks; shared, so leave them as they are."""
+    """Return eight rollouts of each of ``count`` tasks; they are shared, so do not change them."""
     config = SvgConfig()
     return roll_out_tasks(SvgEnv, config, plan_tasks(SvgEnv, config, 0, count), ScriptedPolicy())
 

@@ -27,7 +27,7 @@ GLOSSARY = {
     "the page of the docs": r"\bspec sections?\b",
     "not a, invalid": r"\bis no (?!longer|more|other)\w+",
 }
-"""Words to write, with a pattern of what they replace."""
+"""Words to write, each with a pattern of the words that it replaces."""
 
 PARTICIPLES = {"found", "held", "known", "told", "asked", "wanted", "given", "owed"}
 """Names that do not say what they are: write the noun."""

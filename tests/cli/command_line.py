@@ -1,4 +1,4 @@
-"""Run commands in the test's own process: their output, or the error that they end with."""
+"""Functions that run commands in the test's own process and return their output or error."""
 
 import shlex
 from pathlib import Path
@@ -21,7 +21,7 @@ def run(*arguments: str | Path) -> str:
 
 
 def error_of(*arguments: str | Path) -> PivotError:
-    """Return the error that a command ends with; ``main`` shows it as one line and exits with its status."""
+    """Return the error of a command; ``main`` shows it as one line and exits with its status."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     assert isinstance(result.exception, PivotError), result.output
     assert "\n" not in str(result.exception)

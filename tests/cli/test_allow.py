@@ -1,4 +1,4 @@
-"""No command loads what a store names without the user's word, and every command that needs it does with that word."""
+"""Check that no command loads code that a store names, unless the user allows it by name."""
 
 import json
 import re
@@ -73,13 +73,13 @@ CONFIG = {"environments": {"gym": {"tasks": 2, "settings": SETTINGS}}, "rollouts
 
 @dataclass(frozen=True)
 class Stranger:
-    """A store of somebody else, and the module that it names."""
+    """A store of somebody else, with the module that it names."""
 
     store: Path
     marker: Path
 
     def forget(self) -> None:
-        """Make the module one that nobody has imported."""
+        """Remove the module from the imported ones."""
         self.marker.unlink(missing_ok=True)
         sys.modules.pop(MODULE, None)
         gymnasium.registry.pop(SETTINGS["id"], None)

@@ -1,4 +1,4 @@
-"""The command line: what it shows, and one clear message for every mistake."""
+"""The command line: its output, and one clear message for every mistake."""
 
 import re
 import subprocess

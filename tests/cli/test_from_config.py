@@ -57,7 +57,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "kind": st.sampled_from(("credit", "pairs", "dataset")),
     "configs": st.sampled_from((("all",), ("sokoban", "svg"))),
 }
-"""Values of fields that depend on each other or on a registry."""
+"""Values of fields that depend on each other or on a registry, by field."""
 
 
 def values_of(field: FieldInfo) -> st.SearchStrategy[Any]:
@@ -163,7 +163,7 @@ def _some(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def words_of(form: Form[Any], model: BaseModel) -> list[str]:
-    """Write a model as a command line that says every field of it."""
+    """Write a model as a command line with an option for every field."""
     if isinstance(model, RunConfig):
         return _words_of_run(model)
     words = list(_words_of_fields(form, plain(model)))

@@ -35,7 +35,7 @@ def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
-    """Declines, writes no JSON, or puts signs of its own into the text that becomes guidance."""
+    """Refuses, writes no JSON, or puts control characters into the text that becomes guidance."""
     number = number_of(json.dumps(body["messages"])) % 4
     if number == 0:
         return {"text": "", "message": {"refusal": TEXT}}
@@ -59,14 +59,14 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
 
 
 def obeys_nothing(output: str) -> None:
-    """No control character, no line that a stranger began; what would be one is spelled."""
+    """Check that the output has no control character and no line that starts with hostile text."""
     for character in output:
         assert character.isprintable() or character == "\n", f"{character!r} in {output!r}"
     assert not re.search(r"^\s*✓ (all is well|see)", output, re.MULTILINE), output
 
 
 def shown(*arguments: str | Path) -> str:
-    """Return the output of a command, with the line of an error that ends it."""
+    """Return the output of a command, with the line of its error."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         assert isinstance(result.exception, pivot.PivotError), result.exception

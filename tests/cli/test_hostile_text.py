@@ -1,4 +1,4 @@
-"""Every command shows a stranger's text as it is; none of its escape sequences, markup or lines takes effect."""
+"""Check that every command shows hostile text literally: no escape sequence, markup or line break takes effect."""
 
 import re
 import shutil
@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 HOSTILE = "a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \\[x]"
 SHOWN = r"a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \[x]"
 KEPT = {"episode_id", "env", "env_config", "initial_state", "info", "status", "frame_id", "next_frame_id"}
-"""Columns that keep their text: keys that connect rows, and columns that are read as JSON or levels."""
+"""Columns whose text is not replaced: keys that connect rows, and columns that are read as JSON or levels."""
 
 
 def _says(output: str, *, lines: bool = False) -> None:
-    """It shows the hostile text and nothing of it is obeyed; within a table its lines may stand below each other."""
+    """Check that the output shows the hostile text literally; table cells may have several lines."""
     flat = "".join(output.split())
     for part in SHOWN.split(r"\n") if lines else [SHOWN]:
         assert "".join(part.split()) in flat, output

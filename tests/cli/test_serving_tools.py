@@ -118,7 +118,7 @@ def able(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def facts_of(url: str, model: str = MODEL) -> dict[str, str]:
-    """Return what doctor shows of a server."""
+    """Return the facts that doctor shows about a server."""
     return asyncio.run(server_facts(model, Service(base_url=url, cache="", patience_seconds=0.1)))
 
 
@@ -175,7 +175,7 @@ def serve_nobody(listening: socket.socket, context: ssl.SSLContext | None = None
 
 
 def failure_at(url: str) -> tuple[str, str]:
-    """Return what doctor says of a server that cannot be reached, and its advice."""
+    """Return doctor's message about a server that cannot be reached, and its advice."""
     with pytest.raises((ServerGoneError, ConfigError)) as caught:
         facts_of(url)
     detail, _, advice = str(caught.value).partition("; ")
@@ -245,7 +245,7 @@ def plain(name: str) -> str:
 
 
 def pulled(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
-    """Everything that installing a distribution brings, by the metadata of what is installed here."""
+    """Return all distributions that installing one brings, by the metadata of the installed ones."""
     if (name, extras) in seen:
         return set()
     seen.add((name, extras))

@@ -1,4 +1,4 @@
-"""``pivot train`` where PyTorch is not installed: it says what to install, and costs the other commands nothing."""
+"""Check that ``pivot train`` without PyTorch names what to install, and that other commands do not import it."""
 
 import subprocess
 import sys

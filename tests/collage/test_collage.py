@@ -1,4 +1,4 @@
-"""Collages and panels: every tile can be cut out unchanged, every label read, no pixel changes by itself."""
+"""Collages and panels: tiles are cut out unchanged, labels can be read, and all other pixels stay equal."""
 
 from math import ceil, sqrt
 

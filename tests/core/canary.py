@@ -1,4 +1,4 @@
-"""A folder of somebody else: tests put links to it, and look whether anything in it was changed."""
+"""A folder of somebody else, to which tests put links; they check that nothing in it has changed."""
 
 import hashlib
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Canary:
-    """Files that nobody may touch: their names, content and times are kept."""
+    """Files that no command may touch, with their recorded names, contents and times."""
 
     def __init__(self, root: Path, names: Iterable[str]) -> None:
         """Write the files."""
@@ -26,7 +26,7 @@ class Canary:
         return state
 
     def check(self, *, times: bool = True) -> None:
-        """See that nothing is changed, gone or new, and without ``times`` not when it was changed."""
+        """Check that no file is changed, missing or new; without ``times``, times of change are not compared."""
         before, now = self._before, self._state()
         assert now.keys() == before.keys()
         assert [now[name] if times else now[name][0] for name in now] == [

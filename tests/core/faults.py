@@ -16,7 +16,7 @@ class Killed(BaseException):
 
 
 class Fate:
-    """Counts the changes that all storages make, and lets the ``at``-th and every later one fail."""
+    """Counts the changes of all storages, and makes the ``at``-th and all later ones fail."""
 
     def __init__(self, at: int | None = None, fault: BaseException | None = None) -> None:
         self.at, self.fault = at, fault or Killed()

@@ -30,7 +30,7 @@ SPOKEN = "\x1b]0;owned\x07\x1b[31mred\x1b[2J\x9b5m\u202egnp.exe\u2066\r\n\x00[bo
 
 
 def make_canary(outside: Path, store: Path) -> None:
-    """Fill a folder outside with what attacks lead to: notes, a key, a shard that is valid, JSON that is valid."""
+    """Fill a folder outside of the store with targets of attacks: notes, a key, a valid shard, valid JSON."""
     (outside / "deep" / "er").mkdir(parents=True)
     (outside / "notes.txt").write_text("mine\n")
     (outside / "deep" / "er" / "key").write_bytes(bytes(range(256)))
@@ -91,7 +91,7 @@ def link(name: str, target: str, hard: bool = False) -> Maker:
 
 
 def chain(store: Path, outside: Path) -> None:
-    """Lead out by a link inside the store that is relative, over a second one."""
+    """Make a chain of two relative links from inside the store to the outside."""
     (store / "b").symlink_to("../" + os.path.relpath(outside, store.parent))
     _clear(store / "episodes")
     (store / "episodes").symlink_to("b/episodes")
@@ -120,7 +120,7 @@ def special(name: str, kind: str) -> Maker:
 
 
 def journal(content: Any) -> Maker:
-    """Leave a journal that looks like that of an interrupted step."""
+    """Write a journal that looks like that of an interrupted step."""
 
     def make(store: Path, outside: Path) -> None:
         (store / ".commit" / "new").mkdir(parents=True)
@@ -182,7 +182,7 @@ def with_column(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
 
 
 def patch_rows(name: str, rows: int) -> Maker:
-    """Let the footer claim a number of rows that the file has not: a Thrift varint, in as many bytes as it needs."""
+    """Make the footer state a wrong number of rows, as a Thrift varint with the necessary number of bytes."""
 
     def varint(number: int) -> bytes:
         number *= 2  # zigzag

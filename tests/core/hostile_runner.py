@@ -23,7 +23,7 @@ from pivot.core.errors import PivotError
 
 NOBODY = 65534
 ADDRESSES = 12 << 30
-"""Bytes that a command may reserve: guards the machine; what is measured is the memory that it used."""
+"""Address space that a command may reserve, to protect the machine; the tests measure the used memory."""
 
 
 def _say(file: TextIO, line: str) -> None:

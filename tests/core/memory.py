@@ -1,4 +1,4 @@
-"""A storage without files: what an object store can do and no more, to show that nothing else is asked of one."""
+"""A storage without files that can do only what an object store can, to show that PIVOT needs no more."""
 
 import contextlib
 import hashlib

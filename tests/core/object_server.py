@@ -1,4 +1,4 @@
-"""An S3-compatible server on loopback in a process of its own, and a line to it that can be cut in the middle."""
+"""An S3-compatible server on loopback in its own process, and a connection to it that can be cut."""
 
 import contextlib
 import hashlib
@@ -38,7 +38,7 @@ class ObjectServer:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables by which it is found."""
+        """Environment variables with the address and the credentials of the server."""
         return environment(self.url)
 
     def store(self) -> Url:
@@ -75,7 +75,7 @@ def object_server() -> Iterator[ObjectServer]:
 
 
 class Line:
-    """A TCP line to a server that breaks when so many bytes have gone up, once or for good."""
+    """A TCP connection to a server that breaks after a number of sent bytes, once or forever."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -120,7 +120,7 @@ class Line:
                     return
 
     def _room(self, size: int) -> int:
-        """Return how many of so many bytes go up before the line breaks, and count them."""
+        """Count sent bytes, and return how many of these may still be sent before the connection breaks."""
         with self._counting:
             room = size if self.break_at is None else max(0, min(size, self.break_at - self.sent))
             if room < size:
@@ -131,7 +131,7 @@ class Line:
             return room
 
     def _refuse(self, client: socket.socket) -> None:
-        """Read the rest of a request, and answer as a store that is busy."""
+        """Read the rest of a request, and answer like a busy store."""
         self.refused += 1
         client.settimeout(0.05)
         with contextlib.suppress(TimeoutError):
@@ -150,6 +150,6 @@ def promised(root: Address) -> dict[str, str]:
 
 
 def release(root: Url) -> None:
-    """Let go of a lock whose holder, this very process, did not get through to give it back."""
+    """Release a lock whose holder, this process, could not release it."""
     holding = json.loads(open_storage(root).read_bytes(LOCK))
     objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())

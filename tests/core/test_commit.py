@@ -1,4 +1,4 @@
-"""One step that replaces a folder and objects beside it: killed before any change, it is all old or becomes all new."""
+"""One step that replaces a folder and objects beside it: after a kill at any change, all is old or becomes all new."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +49,7 @@ def _replace(storage: Storage) -> None:
 
 
 def _old(make: Make, root: Path) -> tuple[Storage, Fate]:
-    """A storage that holds what is old, and the fate that may end it from now on."""
+    """A storage with the old content, and the fault injection that ends it from now on."""
     fate = Fate()
     storage = make(root, fate)
     for name, content in OLD.items():

@@ -1,4 +1,4 @@
-"""Wrong answers of plugins: one message each, which names field, value, expectation and entry point."""
+"""Wrong answers of plugins: each gives one message with field, value, expectation and entry point."""
 
 import asyncio
 import inspect
@@ -46,7 +46,7 @@ WRONG: list[Any] = [
     *(set(), frozenset(), range(3), iter(()), object(), Spiteful(), int, print, ..., ValueError("x"), Path("x")),
     *(np.zeros(2), np.zeros((2, 2, 3)), timedelta(1)),
 ]
-"""Answers that fit hardly anywhere; the cases below say which of them are right after all."""
+"""Values that are wrong in almost every place; the cases below list the places in which they are valid."""
 
 CASE = Case("A.G", ("left", "left"), 2)
 FACTS = Certificate("exact", "moves", 2, 1, 1.0, None, reachable_after=False)
@@ -93,7 +93,7 @@ def never(value: Any) -> bool:
 
 
 class Slot(NamedTuple):
-    """One place of an answer: how it is put there, and which of the wrong values are right."""
+    """One place of an answer: how to set it, and which of the wrong values are valid there."""
 
     group: str
     method: str
@@ -306,7 +306,7 @@ MADE_WITH: dict[str, tuple[Any, ...]] = {
 
 
 def toy(group: str, plant: Callable[[str], Any]) -> Any:
-    """Make a class of a stranger's package whose every method returns what ``plant`` says; an object for prompts."""
+    """Make a class of a foreign package whose methods return ``plant``'s values; an object for prompts."""
     contract = CONTRACTS[group]
     names = {name for base in contract.__mro__ if isinstance(t := vars(base).get("terms"), Terms) for name in t.answers}
     members: dict[str, Any] = {"__module__": "toys", "config_type": Settings, **NEEDED.get(group, {})}

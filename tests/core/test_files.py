@@ -1,4 +1,4 @@
-"""Durable writing: whole files or the old ones, whatever fails; one writer at a time; receipts that cannot lie."""
+"""Durable writing: complete or old files after any failure, one writer at a time, and truthful receipts."""
 
 import contextlib
 import errno

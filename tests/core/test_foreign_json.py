@@ -1,4 +1,4 @@
-"""JSON of strangers: a file of any shape or size ends in one error that names it."""
+"""Foreign JSON: a file of any shape or size gives one error that names it."""
 
 import json
 from pathlib import Path

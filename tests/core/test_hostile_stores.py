@@ -49,7 +49,7 @@ KEPT = ("verify", "stats", "sql", "peek", "load_store", "compare", "push")
 
 @dataclass
 class Range:
-    """A folder that nobody may enter, with an honest store, and a process that runs commands."""
+    """A folder without access for others, with an honest store, and a process that runs commands."""
 
     folder: Path
     runner: "subprocess.Popen[str]"
@@ -131,7 +131,7 @@ def _state(store: Path) -> dict[str, tuple[int, ...]]:
 
 
 def faults(command: str, refused: bool, answer: dict[str, Any]) -> list[str]:
-    """Return what is wrong with how a command ended."""
+    """Return the problems of how a command ended."""
     status, out, err = answer["status"], answer["out"], answer["err"]
     if status is None:
         return [f"ran past {LIMIT:.0f} s: {err[-200:]!r}"]
@@ -155,7 +155,7 @@ def faults(command: str, refused: bool, answer: dict[str, Any]) -> list[str]:
 
 
 def attack(ground: Range, name: str, nobody: bool, commands: dict[str, list[str]]) -> list[str]:
-    """Run commands on one hostile store; return all that is wrong with how they ended and what they changed."""
+    """Run commands on one hostile store; return all problems of their ends and their changes."""
     hostile, problems = HOSTILE[name], list[str]()
     store, outside = ground.folder / "store", ground.folder / "outside"
     shutil.rmtree(outside, ignore_errors=True)

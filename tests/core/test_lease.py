@@ -50,7 +50,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server, and our own clock going as fast as its clock does."""
+    """A server, with this process's clock running as fast as the server's."""
     made = Server()
     monkeypatch.setattr(lease, "time", SimpleNamespace(monotonic=lambda: made.now + 777.0))
     return made

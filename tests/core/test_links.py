@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Iterator[Canary]:
-    """A folder outside, with files of the same names as in a store, that nobody may change."""
+    """A folder outside with files of the same names as in a store; no command may change it."""
     canary = Canary(tmp_path / "outside", (*FILES, "file", "journal.json"))
     yield canary
     canary.check()
@@ -163,7 +163,7 @@ def test_a_planted_name_of_a_temporary_file_is_not_written_through(root: Path, c
         canary.check()
 
 
-# What users do on purpose
+# Links that users make on purpose
 
 
 def test_the_root_and_what_is_above_it_may_be_links(root: Path, tmp_path: Path) -> None:

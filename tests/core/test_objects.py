@@ -141,7 +141,7 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
 
 
 class MortalObjects(objects.ObjectStorage):
-    """One whose requests that change something are at the mercy of a fate."""
+    """An object storage whose changing requests can be made to fail."""
 
     def __init__(self, root: Url, fate: Fate, patch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
@@ -219,7 +219,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, str]]]:
-    """A server that gives the answers which a test puts into the list, and the last one for ever."""
+    """A server that gives the answers in a list that the test fills, and then repeats the last one."""
     pytest.importorskip("obstore")
     answers: list[tuple[int, str]] = []
 

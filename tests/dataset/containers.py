@@ -1,4 +1,4 @@
-"""Files that show our decoder the same pixels and other programs something else, and one with another pixel."""
+"""Picture files in unusual forms: equal pixels to our decoder but not to other programs; and one with another pixel."""
 
 import io
 import struct
@@ -66,7 +66,7 @@ CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def one_pixel(image: bytes) -> bytes:
-    """The picture with one pixel off by one."""
+    """Return the picture with one pixel changed by one."""
     pixels = np.array(decode(image))
     pixels[pixels.shape[0] // 2, pixels.shape[1] // 3, 1] ^= 1
     return encode_png(pixels)

@@ -104,7 +104,7 @@ class Facts:
 
 
 def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
-    """Yield what is wrong with a row of a format; nothing for a format that is not checked here."""
+    """Yield the problems of a row of a format; nothing for a format that is not checked here."""
     if kind not in CHECKS:
         return
     episode = facts.episodes.get(row["episode_id"])

@@ -1,4 +1,4 @@
-"""Plant every lie, one at a time, in a store of each environment, and count what ``pivot verify`` finds.
+"""Plant every defect, one at a time, in a store per environment, and count how many ``pivot verify`` finds.
 
 ``python -m pivot.tests.dataset.planter svg`` does so for one environment; words after ``--kinds`` choose kinds.
 """

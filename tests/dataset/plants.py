@@ -31,7 +31,7 @@ ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
 DATASETS = "dataset"
 NOW = "labels/v2"
 CELLS = 24
-"""Cells that are changed in each store, of some 130 columns; another choice in each."""
+"""Number of cells that are changed per store, of some 130 columns; each store has another choice."""
 
 Damage = Callable[[Patient, str], None]
 """Function that damages the copy of a store of this environment."""
@@ -44,7 +44,7 @@ class Plant:
     name: str
     plant: Damage
     own_card: bool = False
-    """Whether the lie is in the card or its picture, so that the card is not rewritten."""
+    """Whether the defect is in the card or its picture, so that the card is not rewritten."""
 
 
 def build_planted(root: Path, env: str) -> Path:
@@ -57,7 +57,7 @@ def build_planted(root: Path, env: str) -> Path:
 
 
 def lie(patient: Patient, env: str, plant: Plant) -> list[str]:
-    """Plant, cover the traces, and return what verify says; the copy is healed afterwards."""
+    """Plant a defect, adapt digests and card, and return the report of verify; the copy is restored afterwards."""
     try:
         plant.plant(patient, env)
         if not plant.own_card:
@@ -72,7 +72,7 @@ def lie(patient: Patient, env: str, plant: Plant) -> list[str]:
 
 
 def rewrite_card(root: Path) -> None:
-    """Make the card say what tables and run.json say now, where they still make one."""
+    """Rewrite the card from the changed tables and run.json, if these still give one."""
     try:
         store = Store.open(root)
         rewrite_manifest(root)
@@ -88,7 +88,7 @@ def rewrite_card(root: Path) -> None:
 
 
 def other(value: Any, kind: pa.DataType) -> Any:
-    """Another value of the same type, as near as possible."""
+    """Return another value of the same type, as near as possible."""
     if value is None:
         if isinstance(kind, pa.ListType):
             return [other(None, kind.value_type)]
@@ -160,7 +160,7 @@ def _first(table: str, column: str, change: Callable[[Any], Any], name: str = ""
 
 
 def near_cells(env: str) -> Iterator[Plant]:
-    """Cells that stay nearly what they were."""
+    """Yield cells with minimal changes."""
     del env
     yield _first("steps", "reward", lambda value: value + 1e-9, "by a hair")
     yield _first("episodes", "episode_return", lambda value: value - 1e-9, "by a hair")
@@ -187,7 +187,7 @@ def rows_and_order(env: str) -> Iterator[Plant]:
 
 
 def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callable[[str], str]) -> Damage:
-    """Change one value in every table that holds it."""
+    """Change one value in every table that contains it."""
 
     def plant(patient: Patient, name: str) -> None:
         first = read_rows(patient.source, patient.file(name, folders[0]))[0][column]
@@ -208,7 +208,7 @@ def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callabl
 
 
 def ids(env: str) -> Iterator[Plant]:
-    """Names that are other ones in every table."""
+    """Yield ids that are changed consistently in every table."""
     everywhere = ("episodes", "steps", "calls", "labels", f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes")
     swap = lambda text: text[:-1] + ("0" if text[-1] != "0" else "1")  # noqa: E731
     yield Plant("an episode id", _everywhere(env, "episode_id", everywhere, swap))
@@ -268,7 +268,7 @@ def schemas(env: str) -> Iterator[Plant]:
 
 
 def pictures(env: str) -> Iterator[Plant]:
-    """Equal pixels to our decoder in other containers, and other pixels."""
+    """Yield pictures with equal pixels to our decoder in other containers, and pictures with other pixels."""
 
     def frames(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
         def changed(rows: Rows) -> None:

@@ -29,7 +29,7 @@ def _copied(table: str, name: str) -> Damage:
 
 
 def strays(env: str) -> Iterator[Plant]:
-    """Files beside those of the run that DuckDB, polars, pandas or load_dataset would read."""
+    """Yield additional files that DuckDB, polars, pandas or load_dataset would read."""
     record = f"{DATASETS}/{env}"
     for table in (*TABLES, record, f"{record}_episodes"):
         folder = f"{table}/{env}" if not table.startswith(DATASETS) else table
@@ -110,7 +110,7 @@ def _checksum(kind: bytes) -> Callable[[bytes], bytes]:
 
 
 def checksums(env: str) -> Iterator[Plant]:
-    """Files that some decoders read and others do not."""
+    """Yield files that some decoders read and others refuse."""
     record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
 
     def frame(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
@@ -161,7 +161,7 @@ def _replaced(name: str, sql: str, version: str | None) -> Damage:
 
 
 def stored_views(env: str) -> Iterator[Plant]:
-    """Every view, gone or with another answer, whichever DuckDB is said to have written it."""
+    """Yield every view, removed or with another result, for several versions of DuckDB."""
     del env
     for name in VIEWS:
         yield Plant(f"view {name} removed", _replaced(name, 'DROP VIEW "{name}"', None))

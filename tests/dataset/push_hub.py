@@ -42,7 +42,7 @@ class Repository:
 
 
 class Hub:
-    """The server's state, and what was asked of it."""
+    """State of the hub's server, and the requests that it got."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}

@@ -54,7 +54,7 @@ def store(tiny_store: Path, tmp_path: Path) -> Path:
 
 
 def version(root: Path) -> dict[str, bytes]:
-    """Content of a store's dataset by name."""
+    """Return the contents of a store's dataset by file name."""
     folder = root / "dataset"
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -195,7 +195,7 @@ def test_a_store_elsewhere_is_published_too(hub: Hub, s3: ObjectServer, tmp_path
     assert publish(here, REPO).already_there
 
 
-# What is refused
+# Refused pushes
 
 
 def _unfinished(root: Path) -> None:

@@ -44,7 +44,7 @@ PROMISED = {
     DATASET_EPISODES: "episode_id env images actions responses rewards success",
     IMPORTS: "place episode_id state_source end_agrees states_agree rewards_agree frames_agree left_out detail",
 }
-"""Column names written out by hand; they never go away."""
+"""Public column names, written by hand so that none disappears unnoticed."""
 
 MODES = [
     "timeout",

@@ -1,4 +1,4 @@
-"""The dataset folder as a trainer sees it: through the Hugging Face library, offline, as its card describes it."""
+"""The dataset folder from a trainer's point of view: loaded by the Hugging Face library, offline, as the card says."""
 
 import io
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Every planted defect is found, with the manifest as it was and with one rewritten to match the damage."""
+"""Planted defects: verify finds each, with the old manifest and with one rewritten to match the damage."""
 
 import json
 import shutil

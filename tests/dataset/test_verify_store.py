@@ -217,7 +217,7 @@ UNUSABLE = {
     "no such option": "policy scripted: unknown setting nothing",
     "impossible levels": "setting sokoban.max_tries",
 }
-"""Fields that leave nothing to derive: they are named by the error that says so."""
+"""Fields without which nothing can be derived: the error names them."""
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -1,4 +1,4 @@
-"""`pivot verify` on stores from elsewhere: it follows no path, survives every file, says what it could not derive."""
+"""`pivot verify` on foreign stores: it follows no path, survives every file, and reports what it could not derive."""
 
 import json
 import random

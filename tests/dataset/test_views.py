@@ -246,7 +246,7 @@ def test_a_store_says_what_its_rows_say(small_store: Path) -> None:
 
 @pytest.fixture(scope="module")
 def columns(small_store: Path) -> Iterator[dict[str, list[str]]]:
-    """The columns of every view, as DuckDB says."""
+    """The columns of every view, from DuckDB."""
     yield {view: query(small_store, f"SELECT * FROM {view} LIMIT 0")[0] for view in VIEWS}
 
 

@@ -71,7 +71,7 @@ class ManyActions(Lane):
 
 
 class Locked(Lane):
-    """Has attributes that can neither be copied nor read; its observation shows the full state."""
+    """A lane with attributes that can be neither copied nor read; its observation shows the full state."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -90,7 +90,7 @@ class Opaque(Lane):
 
 
 class Hidden(Lane):
-    """After six steps, which no attribute counts, no action does anything."""
+    """A lane in which no action has an effect after six steps, which no attribute counts."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         steps = [0]

@@ -9,7 +9,7 @@ from pivot.tests.environments.tracks import GOAL, TRAP, WALK, Track
 
 
 class Named(Track):
-    """The trap pays as much as the goal, and only a word says which is which."""
+    """A track whose trap pays as much as the goal; only a word in ``info`` distinguishes them."""
 
     default = r"differ in info.outcome: .*'arrived', 'fallen'; .*'info.outcome==arrived', 'info.outcome==fallen'"
     rule = "info.outcome==arrived"
@@ -22,7 +22,7 @@ class Named(Track):
 
 
 class Numbered(Named):
-    """A number in a part of the info says which is which, and walks have one, too."""
+    """A track on which a number in a part of ``info`` distinguishes them; other steps have a number, too."""
 
     default = r"differ in info.result.code: '1', '2'; .*'info.result.code==1'"
     rule = "info.result.code==1"
@@ -52,7 +52,7 @@ class Crashing(Named):
 
 
 class NamedInParts(Named):
-    """A flag of its own name in a part of the info says which is which."""
+    """A track on which a flag of its own name in a part of ``info`` distinguishes them."""
 
     default = r"info.stats.solved is False at an end that pays .* is info.stats.solved"
     rule = "info.stats.solved"
@@ -62,7 +62,7 @@ class NamedInParts(Named):
 
 
 class NamedInText(Named):
-    """A word of the observation says which is which."""
+    """A track on which a word of the observation distinguishes them."""
 
     default = r"differ in observation.news: 'arrived', 'fallen'"
     rule = f"{tracks.__name__}:arrived"
@@ -83,7 +83,7 @@ class NamedInText(Named):
 
 
 class NamedInNumbers(NamedInText):
-    """A number of the observation says which is which."""
+    """A track on which a number of the observation distinguishes them."""
 
     default = r"differ in observation\[1\]: '1', '2'; .*'terminated and reward>0' if all of them are"
 
@@ -102,7 +102,7 @@ class FlaggedPart(Track):
 
 
 class FlaggedWay(FlaggedPart):
-    """The same, and no episode ends before that part is done."""
+    """The same track, on which no episode ends before that part is done."""
 
     rule = "terminated"
     default = "info.success is True on steps that do not end the episode .*, but others end it; .*terminated if"
@@ -112,7 +112,7 @@ class FlaggedWay(FlaggedPart):
 
 
 class BothNamed(Track):
-    """The info says where the episode was, which differs among ends, and nothing of success."""
+    """A track whose ``info`` names the last place, which differs among ends, but says nothing about success."""
 
     def terminated(self) -> bool:
         return self.event == GOAL or (self.event == TRAP and self.seed < 0)

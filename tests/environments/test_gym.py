@@ -219,7 +219,7 @@ def test_a_counter_in_a_closure_is_part_of_the_state() -> None:
 
 @pytest.mark.parametrize("name", ["Logging", "Locked"])
 def test_the_declared_observation_is_the_key_of_search_and_proof(name: str, tmp_path: Path) -> None:
-    """Attributes that grow, or that nothing can read, then count nowhere."""
+    """Attributes that grow or cannot be read are then ignored."""
     settings = lane(name, key="observation").model_dump()
     config = {"environments": {"gym": {"tasks": 3, "settings": settings}}, "rollouts": 6}
     pivot.build(config, tmp_path)

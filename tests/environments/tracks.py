@@ -1,4 +1,4 @@
-"""A track of six cells, and tracks that say in a different way each what success is, as a user's package has them."""
+"""A track of six cells, and variants that each signal success in a different way, as in a user's package."""
 
 from typing import Any, ClassVar
 
@@ -14,9 +14,9 @@ class Track(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - of the base class
     default: ClassVar[str | None] = None
-    """Message with which the default rule is refused; None where it is right."""
+    """Message with which the default rule is refused; None where it is correct."""
     rule: ClassVar[str] = ""
-    """Rule that is right; empty where the default is."""
+    """Correct rule; empty where the default rule is correct."""
     illegal: ClassVar[Any] = "refuse"
     members: ClassVar[dict[str, Any]] = {"action_0": 0, "action_1": 1, "action_2": 2}
     """Arguments of ``step`` by the name of the action; a fourth does nothing."""
@@ -179,7 +179,7 @@ class GreedyTrap(Track):
 
 
 class TwoGoals(Track):
-    """The trap is a goal, too, a smaller one."""
+    """A track whose trap is a smaller second goal."""
 
     default = r"ends of the episode pay different positive rewards; .*'terminated and reward>0' if all"
     rule = "terminated and reward > 0"
@@ -192,7 +192,7 @@ class TwoGoals(Track):
 
 
 class PaidEarly(Track):
-    """The goal pays, and the episode ends a step later, which pays nothing."""
+    """A track whose goal pays one step before the episode ends; the last step pays nothing."""
 
     default = "steps that do not end the episode pay a positive reward"
     rule = "reward>0"
@@ -221,7 +221,7 @@ class Truncating(Track):
 
 
 class Flagged(Track):
-    """The flag says what the reward does not: the trap pays."""
+    """A track with a flag, because its reward is misleading: the trap pays."""
 
     def reward(self, new: bool) -> Any:
         return {GOAL: 0.0, TRAP: 2.0, WALK: 0.5}[self.event]
@@ -238,7 +238,7 @@ class FlaggedAtTheEnd(Flagged):
 
 
 class FlaggedAtEnds(Flagged):
-    """The flag is set on ends alone, and none of them ends the episode."""
+    """A track whose flag is set only on ends, and whose success does not end the episode."""
 
     def terminated(self) -> bool:
         return False
@@ -268,7 +268,7 @@ class FlaggedByText(Flagged):
 
 
 class TwoFlags(Flagged):
-    """One flag says that an action worked, the other that the goal was reached."""
+    """A track with two flags: one reports that an action worked, the other that the goal was reached."""
 
     default = "info has both 'success' and 'is_success', which differ"
     rule = "info.is_success"
@@ -278,7 +278,7 @@ class TwoFlags(Flagged):
 
 
 class ActionFlag(Track):
-    """The flag says that an action worked, which it always does."""
+    """A track whose flag reports that an action worked, which is always so."""
 
     default = "every first action succeeds"
     rule = "terminated and reward>0"
@@ -298,7 +298,7 @@ class DeadFlag(Track):
 
 
 class OwnFlag(Track):
-    """The flag has a name of its own, and the trap pays as much as the goal."""
+    """A track with a flag of another name, whose trap pays as much as the goal."""
 
     default = "no step succeeds"
     rule = "info.goal reached"
@@ -451,7 +451,7 @@ class UnequalEnds(Track):
 
 
 class UnequalFlags(Track):
-    """From the level of seed 5 on, a flag says that no success is one."""
+    """A track on which, from the level of seed 5 on, a flag denies a success."""
 
     def info(self) -> Any:
         return {"success": False} if self.seed >= 5 else {}
@@ -465,7 +465,7 @@ class LostFlags(FlaggedAtTheEnd):
 
 
 def arrived(env: Any, reward: float, terminated: bool, info: Any) -> bool:
-    """Whether the agent is where it wants to be."""
+    """Return whether the agent is at its goal."""
     del reward, terminated, info
     return env.unwrapped.truth()
 

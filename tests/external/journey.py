@@ -1,4 +1,4 @@
-"""Takes the installed example through every command, in one process; prints what each showed as one line of JSON.
+"""Runs the installed example through every command in one process, and prints the outputs as one line of JSON.
 
 Run as ``python journey.py FOLDER TEST_FILE`` by `test_external.py`, in a virtual environment beside ours.
 """

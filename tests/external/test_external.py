@@ -58,7 +58,7 @@ def digests() -> dict[Path, str]:
 
 
 def install(folder: Path) -> Path:
-    """Make a virtual environment with the example's wheel and the liars, that also sees what we have; its Python."""
+    """Make a virtual environment with the example's wheel and the lying plugins; return its Python."""
     source = Path(shutil.copytree(EXAMPLE, folder / "source"))
     build = ("-P", "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist")
     run(sys.executable, *build, cwd=source)

@@ -12,14 +12,14 @@ from pivot.tests.flows.victim import Victim
 
 @pytest.fixture(scope="session")
 def victim() -> Iterator[Victim]:
-    """One process for all runs that are to be killed; their tests are in the group `kill`, on one test worker."""
+    """One process for all runs that are killed; their tests are in the group `kill`, on one test worker."""
     with Victim() as process:
         yield process
 
 
 @pytest.fixture
 def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
-    """A line to an object store by which this process reaches it, and little patience."""
+    """A connection to an object store for this process, with short time limits."""
     made = Line(s3.port)
     for name, value in environment(made.url).items():
         monkeypatch.setenv(name, value)
@@ -30,6 +30,6 @@ def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of its own, whose size can be changed."""
+    """A separate file system of variable size."""
     with mounted_disk(tmp_path / "disk") as place:
         yield place

@@ -54,7 +54,7 @@ def environment_of(service: str, **addresses: str) -> dict[str, str]:
 
 
 class Postgres:
-    """A database server in a folder of its own, as the user `postgres`, because it refuses root."""
+    """A database server in its own folder, run as user `postgres` because it refuses root."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="pivot-postgres-", dir="/tmp"))
@@ -152,7 +152,7 @@ class OwnServer:
         return (self.folder / f"{service}.log").read_text()
 
     def wait_for_worker(self, process: subprocess.Popen[Any]) -> None:
-        """Return when the worker asks for runs, as its own health check says."""
+        """Wait until the worker's health check reports that it polls for runs."""
 
         def answers() -> bool:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/health", timeout=5) as response:
@@ -175,7 +175,7 @@ class OwnServer:
         return self._status("admin/version", password)
 
     def ask(self, path: str, body: Any = None) -> Any:
-        """Ask the server's API with the right password; a server that is too busy to answer is asked again."""
+        """Send the server's API a request with the right password; repeat it while the server is too busy."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data)
         request.add_header("Content-Type", "application/json")
@@ -201,13 +201,13 @@ class OwnServer:
         return until(lambda: next((s for s in [self.ask(f"flow_runs/{run}")["state_type"]] if s in final), None))
 
     def end(self) -> None:
-        """End what is still running, with all that it started."""
+        """End all running processes with their children."""
         for process in self.processes:
             kill(process)
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """Kill a process and all that it started, as a power cut."""
+    """Kill a process and its children, as a power cut would."""
     with contextlib.suppress(psutil.NoSuchProcess):
         everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         for each in everything:

@@ -1,4 +1,4 @@
-"""The shipped alerts, parsed as Prometheus parses them and computed on the files that runs leave, also killed ones."""
+"""The shipped alerts, parsed as by Prometheus and evaluated on the files of finished and killed runs."""
 
 import logging
 import math

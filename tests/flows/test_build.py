@@ -1,4 +1,4 @@
-"""A build is a function of its config: same bytes again, with more workers, after growth, and after every repair."""
+"""A build is a function of its config: equal bytes with more workers, after growth, and after every repair."""
 
 import json
 import os

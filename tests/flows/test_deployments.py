@@ -103,7 +103,7 @@ class Served:
         assert f"http://127.0.0.1:{self.port}/deployments until Ctrl-C" in line, self.process.communicate()
 
     def get(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """Ask the server's API; with a body, post it. While its database is busy it says 503, and is asked again."""
+        """Send the server's API a GET, or a POST with a body; repeat it while its database is busy (503)."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -129,7 +129,7 @@ class Served:
         return self.get(f"deployments/{self.deployment(name)['id']}/create_flow_run", body)["id"]
 
     def until(self, run: str, *states: str) -> dict[str, Any]:
-        """Return a flow run as soon as it is in one of the states, by default at its end."""
+        """Wait for a flow run to reach one of the states, by default its end, and return it."""
         deadline = time.monotonic() + PATIENCE
         read = self.get(f"flow_runs/{run}")
         while read["state_type"] not in (states or FINAL):

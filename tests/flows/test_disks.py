@@ -26,7 +26,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path) -> str:
-    """Run a command in this process and return what it shows; raise its error."""
+    """Run a command in this process and return its output; raise its error."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     if isinstance(result.exception, PivotError):
         raise result.exception

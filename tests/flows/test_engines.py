@@ -1,4 +1,4 @@
-"""Ray and Dask run shards like this machine's processes: the same bytes, also when a node dies; and they leave nothing.
+"""Ray and Dask give the bytes of a local run, also when a node dies, and leave no files or processes.
 
 Two raylets are two nodes, and two processes two workers of Dask; both share this machine's disk.
 """
@@ -46,14 +46,14 @@ mkdir -p "$0/$PPID"
 until [ $(ls "$0" | wc -l) -gt 1 ]; do sleep 0.05; [ $((waits += 1)) -lt 6000 ] || mkdir -p "$0/nobody"; done
 echo $PPID
 """
-"""Call that ends when two workers are in it, however long the second one takes to start; it gives up after minutes."""
+"""Program that ends once two workers run it, however long the second takes to start; it gives up after minutes."""
 
 pytestmark = pytest.mark.xdist_group("engines")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Bytes of the store that this process makes alone."""
+    """Bytes of the store when this process makes it alone."""
     root = tmp_path_factory.mktemp("alone") / "store"
     pivot.build(CONFIG, root)
     return fingerprint(root)
@@ -104,7 +104,7 @@ def _build(pool: WorkerPool, root: Path, reporter: Reporter | None = None) -> No
 
 
 def _finished(root: Path) -> dict[str, tuple[int, int]]:
-    """Return inode and time of every file of a table, by name; a file that is rebuilt has different ones."""
+    """Return inode and time of every file of a table, by name; they differ for a rebuilt file."""
     return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*.parquet")}
 
 

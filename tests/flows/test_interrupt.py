@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment ends a run in silence: the terminal sends it to the worker processes, too, ready or not."""
+"""Ctrl-C at any moment ends a run without output of its workers, to which the terminal sends it, too."""
 
 import os
 import signal

@@ -39,7 +39,7 @@ def part(server: ChatServer, **service: Any) -> dict[str, Any]:
 
 
 def restart(server: ChatServer, answered: int) -> threading.Thread:
-    """Restart a server when it has answered so many requests."""
+    """Restart a server after a number of answers."""
 
     def wait_and_restart() -> None:
         while server.log.answered < answered:
@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_with_the_labels_that_it_wrote(
 
 
 class Telegrapher(GuidanceWriter):
-    """A third party's writer that waits for something of its own, and knows of no loop."""
+    """A third-party writer that waits for its own service, without an event loop."""
 
     name = "telegrapher"
     config_type: ClassVar[type[Settings]] = Settings

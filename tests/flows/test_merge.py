@@ -42,7 +42,7 @@ def merge(roots: list[Path], target: Path) -> BuildResult:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The stores, of which the second has labels of another version; copy them before changing anything."""
+    """The stores to merge; the second has another label version. Copy them before changing anything."""
     folder = tmp_path_factory.mktemp("stores")
     for number, config in enumerate(STORES):
         pivot.build(config, folder / str(number))
@@ -52,7 +52,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def merged(stores: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of them in one; copy it before changing anything."""
+    """All of them merged; copy it before changing anything."""
     root = tmp_path_factory.mktemp("merged") / "store"
     merge(stores, root)
     return root

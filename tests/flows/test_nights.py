@@ -1,4 +1,4 @@
-"""A folder of nights: every reader takes it as one store, and its card names the finished nights alone."""
+"""A folder of nights: every reader takes it as one store, and its card names only finished nights."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def run_night(monkeypatch: pytest.MonkeyPatch, day: str, out: str, **parameters:
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two nights that the flow made, a night that was killed, a report, notes, and a store that is hidden."""
+    """Two nights of the flow, a killed night, a report, notes, and a hidden store."""
     folder = tmp_path_factory.mktemp("nights") / "nightly"
     with pytest.MonkeyPatch.context() as monkeypatch:
         for day in DAYS:

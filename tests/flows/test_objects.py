@@ -51,7 +51,7 @@ def expected(local: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Promised bytes of the store that is killed and cut off."""
+    """Bytes of the uninterrupted store, without files that may differ."""
     root = tmp_path_factory.mktemp("small") / "store"
     pivot.build(SMALL, root)
     return fingerprint(root)

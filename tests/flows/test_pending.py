@@ -23,7 +23,7 @@ CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=ROLLOUTS, policy={"
 
 
 class FlakyPolicy(ScriptedPolicy):
-    """The scripted stand-in behind a server that fails now and then, and counts whom it answered."""
+    """The scripted policy behind a server that fails now and then; it counts the answers."""
 
     name: ClassVar[str] = "flaky"
     fails: ClassVar[Callable[[Turn], bool]] = staticmethod(lambda turn: False)

@@ -28,7 +28,7 @@ SECONDS = 120.0
 
 
 def part(url: str, **changes: Any) -> dict[str, Any]:
-    """A model at an address, with as much patience as by default."""
+    """A model at an address, with default patience."""
     options = {"model": changes.pop("model", MODEL)}
     return {"name": "openai", "options": options, "service": {"base_url": url, "cache": "", **changes}}
 
@@ -49,7 +49,7 @@ def prose(body: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong with a server, or with what is said of it."""
+    """One mistake of a server or of its configuration."""
 
     message: str
     error: type[PivotError] = ConfigError

@@ -1,4 +1,4 @@
-"""Relabelling replaces labels and dataset in one step: killed anywhere, the store is the old one or the new one."""
+"""Relabelling replaces labels and dataset in one step: after a kill, the store is the old or the new one."""
 
 import hashlib
 import os
@@ -171,7 +171,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Relabelling:
-    """One way to relabel `small`, undisturbed: what killed ones are held against."""
+    """One way to relabel `small`, with its uninterrupted result, to which killed runs are compared."""
 
     action: str
     old: Path

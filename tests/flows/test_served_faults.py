@@ -1,4 +1,4 @@
-"""A server that fails in every way it can: no episode is lost or made twice, and the data does not show it."""
+"""A server with every kind of failure: no episode is lost or made twice, and the data is the same."""
 
 import json
 import signal
@@ -55,7 +55,7 @@ def one_in_three(kinds: tuple[str, ...] = FAULTS) -> Callable[[str, int], str | 
 
 
 def tables_of(root: Path) -> dict[str, str]:
-    """Everything whose bytes are promised except what names the server's address."""
+    """Bytes of all files that must be equal, without the server's address."""
     return {name: digest for name, digest in fingerprint(root).items() if name.endswith(".parquet")}
 
 

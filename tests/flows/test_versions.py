@@ -22,7 +22,7 @@ ROOTS = sorted(path.name for path in OURS.glob("*.py"))
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as a wheel has it."""
+    """A copy of the package with the files of a wheel."""
     target = tmp_path_factory.mktemp("copy") / "pivot"
     target.mkdir()
     for name in ROOTS:
@@ -64,7 +64,7 @@ def test_an_order_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch, t
 
 
 class Joining:
-    """Dask workers with a copy of the package, and one changed file, that join the cluster of a test."""
+    """Dask workers with a copy of the package and one changed file, which join a test's cluster."""
 
     def __init__(self, scheduler: str, folder: Path) -> None:
         self._scheduler, self._folder = scheduler, folder

@@ -55,7 +55,7 @@ class Clock:
 
 @pytest.fixture
 def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
-    """Something that watches, what it shows, and its clock."""
+    """A watch, its output, and its clock."""
     shown, clock = Shown(), Clock()
     yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
 

@@ -10,7 +10,7 @@ from pivot.tests.flows.test_deployments import Served
 
 
 class OneRun(Served):
-    """A server whose worker has one run at a time."""
+    """A server whose worker runs one flow run at a time."""
 
     options = ("--runs", "1")
 

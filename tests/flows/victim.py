@@ -42,14 +42,14 @@ NEVER = 1_000_000
 KILLED = "killed"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
-"""Its own error ended the run, which then could clean up."""
+"""The run ended with an error of its own, and could clean up."""
 GROUP, PARENT, CHILD = "group", "parent", "child"
-"""Who dies: the run with all its workers, the run alone, or the worker that is about to make the change."""
+"""Process to kill: the run with all its workers, the run alone, or the worker that is about to make the change."""
 _FORK = multiprocessing.get_context("fork")
 
 
 class Victim:
-    """The test's side: sends orders and reads how they ended."""
+    """The test's side: it sends orders and reads how they ended."""
 
     def __enter__(self) -> "Victim":
         command = [sys.executable, "-m", __name__]
@@ -71,7 +71,7 @@ class Victim:
         who: str = GROUP,
         env: dict[str, str] | None = None,
     ) -> list[str]:
-        """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
+        """Execute one order; return its changes on disk, the last of which the kill prevented.
 
         Args:
             action: "build", "builds at once", "probe", "export", or one of the kinds of relabelling in

@@ -1,4 +1,4 @@
-"""A real Chromium for the viewer's tests: pages that note what goes wrong, and the newest axe-core."""
+"""A real Chromium for the viewer's tests: pages that record errors, and the newest axe-core."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def _expect(locator: Any) -> Any:
 
 
 class Visit:
-    """A page of a browser that notes what goes wrong in it and lets no request out."""
+    """A browser page that records errors and blocks requests to other servers."""
 
     def __init__(self, browser: Any, base: str, **options: Any) -> None:
         self.base = base

@@ -28,7 +28,7 @@ def browser(small_store: Path, tiny_store: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A site of a store, one of a store full of hostile texts, and one of both stores."""
+    """Sites of a store, of a store full of hostile texts, and of both stores."""
     folder = tmp_path_factory.mktemp("viewer")
     poisoned = copy_store(tiny_store, folder / "store")
     poison(poisoned)

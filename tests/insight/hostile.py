@@ -1,4 +1,4 @@
-"""Texts that a stranger could put into a store, and a store that is full of them."""
+"""Hostile texts that a foreign store may contain, and a store full of them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ LONG = "<b>long</b> " * 8400
 
 
 def everything() -> str:
-    """All of them in one text."""
+    """Return all of them as one text."""
     return "\n".join(HOSTILE)
 
 

@@ -1,4 +1,4 @@
-"""Two stores side by side: the right numbers, the right sign, intervals that hold the truth, pairing that pays."""
+"""Comparison of two stores: correct numbers and signs, intervals with the stated coverage, and the gain of pairing."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def weak(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def strong(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same levels, with a policy that often does."""
+    """A store of the same levels by a policy that often succeeds."""
     return _built(tmp_path_factory.mktemp("strong") / "store", 3.0)
 
 

@@ -1,4 +1,4 @@
-"""Pictures show what the views say, and equal stores give equal files."""
+"""Pictures agree with the views, and equal stores give equal files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rollback probe: exact odds, restored states, hints, resume, and labels that it refutes."""
+"""The rollback probe: exact odds, restored states, hints, resume, and refuted labels."""
 
 import asyncio
 import json
@@ -153,7 +153,7 @@ def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
 
 
 class _Listener(pivot.rollouts.base.Policy):
-    """Remembers what it was asked, and always goes up."""
+    """A policy that remembers its requests and always moves up."""
 
     name = "listener"
     config_type = pivot.core.plugins.Settings

@@ -21,7 +21,7 @@ from pivot.tests.stores import copy_store
 
 
 def _player(body: dict[str, Any]) -> dict[str, Any]:
-    """Plays, and writes guidance when it is asked for that."""
+    """Plays, and writes guidance if that is requested."""
     return coach(body) if "response_format" in body else walker(body)
 
 

@@ -1,4 +1,4 @@
-"""The queries of the docs run as they stand, and those with an answer in every store have one."""
+"""The queries of the docs run unchanged, and those with an answer in every store have one."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The site of `pivot report` says what the store says, whatever the store says; the same pages are served by name."""
+"""The site of `pivot report` shows the store's content, whatever it is; `pivot view` serves the same pages."""
 
 import json
 import re

@@ -31,7 +31,7 @@ def big(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def frames(big: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The episodes, and the failures with what a certificate says."""
+    """The episodes, and the failures with the fields of their certificates."""
     episodes = pd.concat(map(pd.read_parquet, sorted((big / "episodes").glob("*/*.parquet"))))
     labels = pd.concat(map(pd.read_parquet, sorted((big / "labels").glob("*/*/*.parquet"))))
     failures = labels.merge(episodes, on="episode_id")

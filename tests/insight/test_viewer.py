@@ -1,4 +1,4 @@
-"""The viewer in a real Chromium: it obeys keys and addresses, shows texts as texts, asks nobody else."""
+"""The viewer in a real Chromium: keys and addresses, literal texts, and no requests to other servers."""
 
 import json
 import unicodedata

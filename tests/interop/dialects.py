@@ -69,7 +69,7 @@ UNUSABLE = ("<action>jump</action>", "I am not sure.", "", "<action></action>")
 
 @dataclass(slots=True)
 class Chats:
-    """A source, and what was played in it."""
+    """A source of chats, with the actions that were played."""
 
     path: Path
     env: str

@@ -20,7 +20,7 @@ MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 @dataclass(frozen=True)
 class Played:
-    """An episode as it was played."""
+    """An episode with the actions that were played."""
 
     env: str
     level: str

@@ -15,7 +15,7 @@ from pivot.solvers.base import Unsolved
 
 
 class Parrot(Policy):
-    """A policy that says given replies, one per turn."""
+    """A policy that gives prepared replies, one per turn."""
 
     config_type = Settings
     name = "parrot"
@@ -35,7 +35,7 @@ class Parrot(Policy):
 def own_rollout(
     env: str, task: Task, replies: Sequence[str], settings: Mapping[str, Any] | None = None
 ) -> TaskRollouts:
-    """The record of the same replies in the loop of PIVOT; turns without a reply have an empty one."""
+    """Return the record of the same replies in PIVOT's loop; turns without a reply have an empty one."""
     (record,) = roll_out_tasks(environment(env), env_config(env, dict(settings or {})), [task], Parrot(replies), 1)
     return record
 

@@ -1,4 +1,4 @@
-"""Sources that nobody should trust: torn, malformed and hostile lines are named with their reason, the rest goes in."""
+"""Untrusted sources: torn, malformed and hostile lines are named with their reason, the rest is imported."""
 
 import base64
 import json

@@ -44,7 +44,7 @@ class Chat:
     infos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def played(self) -> Played:
-        """Return the episode as the judge takes it."""
+        """Return the episode in the form that the judge takes."""
         names = (part["image"] for message in self.messages for part in message["content"] if "image" in part)
         pictures = iter([pixels((self.folder / name).read_bytes()) for name in names])
         whole = [shown(message, pictures) for message in self.messages]

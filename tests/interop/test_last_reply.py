@@ -1,4 +1,4 @@
-"""A last reply that no picture confirms: whether what it meant can matter."""
+"""A last reply that no picture confirms: when its meaning can affect the label."""
 
 import pytest
 from pivot.environments.base import Task

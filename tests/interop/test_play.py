@@ -49,7 +49,7 @@ def test_a_play_is_the_rollout_of_the_same_replies(env: str, settings: dict[str,
 
 
 def stale(observe: Any) -> Any:
-    """An observation whose pictures are those of the first turn."""
+    """Return an observation with the pictures of the first turn."""
     first: list[dict[str, Any]] = []
 
     def observed(play: Play) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Logs that the tools themselves write, with a stub in place of a model: run by ``make test WHAT=importers``."""
+"""Logs written by the tools themselves, with a stub as the model: run by ``make test WHAT=importers``."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from pivot.tests.stores import problems
 from .recorded import imports_of
 
 ENVIRONMENTS = os.environ.get("PIVOT_IMPORTERS", "")
-"""Folder with a virtual environment per tool."""
+"""Folder with one virtual environment per tool."""
 pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the tools: make test WHAT=importers")
 
 LAKE = "SFFF\nFHFH\nFFFH\nHFFG"

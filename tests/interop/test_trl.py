@@ -162,6 +162,6 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
 
 
 def _of_one(call: list[str], keys: list[str]) -> list[str]:
-    """The stretch of a batch of pictures that equals the pictures of one episode, if there is one."""
+    """Return the part of a batch of pictures that equals the pictures of one episode, or None."""
     starts = range(len(call) - len(keys) + 1)
     return next((keys for start in starts if call[start : start + len(keys)] == keys), [])

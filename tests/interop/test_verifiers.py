@@ -21,7 +21,7 @@ EPISODES = 20
 
 
 def player(body: dict[str, Any]) -> dict[str, Any]:
-    """A model whose reply is a function of the pictures that it got."""
+    """A model whose reply is a function of its pictures."""
     number = number_of([part["image_url"]["url"] for part in pictures_of(body)])
     move = ("up", "down", "left", "right")[number % 4]
     return {"text": f"<think>go {move}</think><action>{move}</action>" if number % 7 else f"I would go {move}."}
@@ -46,12 +46,12 @@ def server() -> Iterator[ChatServer]:
 
 
 def environment(**taskset: Any) -> Any:
-    """The environment as verifiers loads it by its name."""
+    """The environment, loaded by verifiers by name."""
     return loaders.load_environment(loaders.resolve_env_config({"taskset": {"id": "pivot-vlm", **taskset}}))
 
 
 def run_all(env: Any, server: ChatServer) -> list[Any]:
-    """One episode of every task, one at a time."""
+    """Play one episode per task, one at a time."""
     context = vf.ModelContext(
         model=MODEL,
         client=vf.EvalClientConfig(base_url=server.url, api_key_var="PIVOT_NO_KEY"),

@@ -1,4 +1,4 @@
-"""A tiny Qwen3-VL that calls the tool ``act``: made from scratch, and taught that a call is one of four, then the end.
+"""A tiny Qwen3-VL that calls the tool ``act``: made from scratch and taught to reply with one of four calls.
 
 Its chat template is TRL's for Qwen3-VL. Every line of the prompt and every call is one token, so that a conversation of
 nine pictures is short.
@@ -23,7 +23,7 @@ def call_of(move: str) -> dict[str, Any]:
 
 
 def text_of(move: str) -> str:
-    """The same call as TRL's chat template renders it."""
+    """Return the call in the form of TRL's chat template."""
     function = call_of(move)["function"]
     return f'<tool_call>\n{{"name": "act", "arguments": {json.dumps(function["arguments"])}}}\n</tool_call>'
 

@@ -16,7 +16,7 @@ ACTIONS = ("up", "down", "left", "right", "invalid")
 
 
 def failed(env: str, case: Case, **changes: Any) -> FailedEpisode:
-    """Return the episode of a case whose pictures and rewards nobody reads."""
+    """Return the episode of a case whose pictures and rewards are not used."""
     count = len(case.actions)
     plain = FailedEpisode(
         episode_id="episode",

@@ -100,7 +100,7 @@ def _fewest(env: str, text: str, state: Hashable) -> float:
 
 
 class Checker:
-    """Facts of one failure whose pivot step is proved elsewhere."""
+    """Facts of one failure, whose pivot step is proved elsewhere."""
 
     def __init__(self, episode: FailedEpisode, step: int, mode: str, *, by_room: bool = False) -> None:
         """Read about the pivot of an episode; ``by_room`` counts the turns of a walk by its room, not by metres."""
@@ -129,7 +129,7 @@ class Checker:
         return BruteRoom(data) if "room" in data else None
 
     def after(self, state: Any, turn: str) -> Any:
-        """Return the state after a turn of one move or several; success ends it."""
+        """Return the state after a turn of one or several moves; success ends the turn."""
         if self.env == "navigation":
             return self.room.after(state, turn)  # pyright: ignore[reportOptionalMemberAccess]
         for action in turn.split("|"):

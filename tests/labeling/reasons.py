@@ -7,5 +7,5 @@ from pivot.labeling.base import Label
 
 
 def count_reject_reasons(labels: Iterable[Label]) -> Counter[str]:
-    """Count how many labels each reason name stands against; a label with two different ones counts under both."""
+    """Count the labels per reject reason; a label with two reasons counts under both."""
     return Counter(name for label in labels for name in {reason.name for reason in label.reject_reasons})

@@ -31,7 +31,7 @@ class PlantedModel(ChatModel):
 
 
 class PlantedBackend(Backend):
-    """A planted model, as policies and writers are made on it."""
+    """A model with prepared answers, in the form that policies and writers use."""
 
     name: ClassVar[str] = "planted"
     config_type: ClassVar[type[Settings]] = ModelOptions
@@ -76,5 +76,5 @@ def pictures(episodes: Sequence[FailedEpisode]) -> dict[str, bytes]:
 
 
 def text_of(request: ChatRequest) -> str:
-    """All text that a request shows, in order."""
+    """Return all text of a request, in order."""
     return "\n".join(part["text"] for message in request.messages for part in message["content"] if "text" in part)

@@ -54,7 +54,7 @@ def labelled(episode: FailedEpisode, **options: Any) -> Label:
 
 
 def lines(label: Label) -> Lines:
-    """The fields of each line of the log that the prompt shows."""
+    """Return the fields of each log line in the prompt."""
     log = shown_log(label.prompt.messages)
     return [dict(re.findall(r"(\w+)=(\S+)", line)) for line in log.splitlines()]
 
@@ -263,7 +263,7 @@ def test_no_score_is_rounded_over_an_edge(scores: list[float]) -> None:
 
 
 def one_submission(submission: str | None, reply: str = "ok", finish: str = "stop") -> FailedEpisode:
-    """An episode of one submission that scored nothing."""
+    """An episode with one submission, which scored nothing."""
     infos = [{"valid_svg": False, "average_score": 0.0, "remaining_turns": 1}]
     return replace(
         walk(2.0, [None], 2),

@@ -1,4 +1,4 @@
-"""An environment that breaks while a label is replayed: a typed reject for that episode, and the others go on."""
+"""An environment that breaks during a label's replay: that episode is rejected, and the others continue."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from pivot.tests.labeling.reasons import count_reject_reasons
 
 
 def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> Any:
-    """Replace a method of the environment by one whose numbered calls raise."""
+    """Replace a method of the environment by one that raises in the numbered calls."""
     original = getattr(FrozenLakeEnv, method)
     count = iter(range(1_000_000))
 

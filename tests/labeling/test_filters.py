@@ -1,4 +1,4 @@
-"""The factual filter: clean records pass, and a planted fault is found by its own rule, once, under its own name."""
+"""The factual filters: clean records pass, and only the responsible rule finds a planted fault, once."""
 
 import itertools
 import re
@@ -45,7 +45,7 @@ def solver_of(env: str) -> Solver:
 
 
 class FixedTeacher(GuidanceWriter):
-    """Always gives the same text, as prose or as a rendered one."""
+    """A teacher with a fixed text, as prose or as rendered text."""
 
     config_type = Settings
     name = "fixed"
@@ -64,7 +64,7 @@ class FixedTeacher(GuidanceWriter):
 
 @dataclass(frozen=True)
 class LyingSolver(Solver):
-    """Gives one verdict to episodes with a pivot; tells the truth about plain states, as the deadlock rule asks it."""
+    """A solver that gives episodes with a pivot one fixed verdict, but correct answers about plain states."""
 
     config_type = Settings
     name = "lying"
@@ -388,7 +388,7 @@ def test_prose_of_any_writer_stays_out_of_a_target() -> None:
 
 
 def rendered(text: str) -> list[str]:
-    """Return the kinds of what is wrong with a text that is said to be rendered."""
+    """Return the kinds of problems of a text in rendered form."""
     teacher, episode = FixedTeacher(text, rendered=True), room("down", "right", "up", "up")
     (label,) = label_episodes([episode], solver_of("sokoban"), teacher, FILTERS, "1")
     return [reason.kind for reason in label.reject_reasons]

@@ -40,7 +40,7 @@ def requests(env: str, levels: int, **options: Any) -> list[GuidanceRequest]:
 
 
 def checker(request: GuidanceRequest) -> Checker:
-    """Return the reader of one request's failure, always the same one: it searches once."""
+    """Return the cached reader of one request's failure: it searches once."""
     by_room = request.verdict.certificate.kind == "exact"
     new = Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode, by_room=by_room)
     return CHECKERS.setdefault(id(request), (request, new))[1]
@@ -61,7 +61,7 @@ def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def fuzz(env: str, count: int, levels: int, **options: Any) -> Counter[str]:
-    """Count what comes of answers that keep the schema; show what is wrong with any of them."""
+    """Count the outcomes of answers that keep the schema; print the problems of each."""
     rng, domain, figures = random.Random(env), domain_of(env), Counter[str]()
     for _ in range(count):
         request = rng.choice(requests(env, levels, **options))

@@ -1,4 +1,4 @@
-"""The replays of a call of the labeller: nobody else uses their environments, and they are closed at its end."""
+"""The replayers of one labelling call: no other code uses their environments, and they are closed at its end."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A chat model as a teacher: what it is shown, which answers become guidance, and what happens to all the others."""
+"""A chat model as a teacher: its prompt, the answers that become guidance, and the handling of all others."""
 
 import json
 from dataclasses import replace

@@ -84,7 +84,7 @@ class ServerLog:
     started: list[float] = field(default_factory=list)
     """When each answered request got its slot."""
     endless_bytes: int = 0
-    """Bytes that clients read from replies that never end."""
+    """Bytes that clients read from endless replies."""
     latencies: list[float] = field(default_factory=list)
     """Seconds for which each answered request was held."""
 
@@ -119,7 +119,7 @@ class ChatServer:
         self.refusal = ""
         """Message of an error, in place of its status."""
         self.crowd = 0
-        """Number of requests at the same time, until which none is answered."""
+        """Number of concurrent requests that must be waiting before any is answered."""
         self.stray_refusals = 0
         """Number of the next requests to refuse without a reason."""
         self._tried: Counter[str] = Counter()
@@ -328,7 +328,7 @@ class ChatServer:
 
 
 def completion(reply: dict[str, Any]) -> dict[str, Any]:
-    """A chat completion as vLLM sends it."""
+    """Return a chat completion in the form of vLLM."""
     message = {"role": "assistant", "content": reply["text"]} | reply.get("message", {})
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.get("finish_reason", "stop")}
     if reply.get("logprobs") is not None:
@@ -357,7 +357,7 @@ def served(*arguments: Any, **settings: Any) -> Iterator[ChatServer]:
 
 
 def stop_after(server: ChatServer, answers: int) -> threading.Thread:
-    """Let a server go when it has given so many more answers; return what does it."""
+    """Stop a server after a number of further answers; return the function that does so."""
     last, stop = server.log.answered + answers, threading.Thread(target=server.stop)
 
     def fault(key: str, tried: int) -> None:

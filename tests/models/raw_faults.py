@@ -247,7 +247,7 @@ FAULTS = (*_transport(), *_garbled(), *_statuses())
 
 
 class RawServer:
-    """Gives fault ``number`` to whatever is asked below ``/number``; the list of models is given as it should be.
+    """Server that gives fault ``number`` to requests below ``/number``, and a valid list of models.
 
     Below ``/all/number`` even the list of models meets the fault.
     """

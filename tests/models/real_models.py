@@ -38,7 +38,7 @@ def save_model(folder: Path) -> Path:
 
 
 def trained(source: Path, run: Path) -> Path:
-    """The folder that `pivot train sft` leaves of a model, here of one that no update has changed."""
+    """Return the folder of `pivot train sft` for a model without any update."""
     config = transformers.AutoConfig.from_pretrained(source)
     model = transformers.AutoModelForImageTextToText.from_pretrained(source)
     processor = load_processor(str(source), config.model_type)
@@ -105,7 +105,7 @@ def stored_request(row: dict[str, Any], messages: str, frames: dict[str, bytes])
 
 
 def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
-    """Return the largest difference between stored log-probabilities and the ones that transformers computes."""
+    """Return the largest difference between stored log-probabilities and those of transformers."""
     store = load_store(root)
     frames = dict(store.frames.select("frame_id", "image").collect().iter_rows())
     prompts = dict(store.prompts.select("prompt_hash", "messages").collect().iter_rows())

@@ -1,4 +1,4 @@
-"""Optional fields of requests: each one that a server refuses is left out alone, and recorded."""
+"""Optional fields of requests: a field that a server refuses is dropped separately and recorded."""
 
 import itertools
 import json

@@ -65,7 +65,7 @@ def ask(
 
 
 def answered_by(answer: Callable[[str], bytes], query: str = "") -> ChatAnswer:
-    """Return the answer of a server that sends what ``answer`` makes of the head of each request."""
+    """Return the answer of a server whose response ``answer`` makes from the head of each request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer((await reader.readuntil(b"\r\n\r\n")).decode()))

@@ -30,7 +30,7 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def proxy(status: int, headers: str = "", body: str = "<html>no way</html>") -> Iterator[int]:
-    """A proxy that gives everybody one answer; the port."""
+    """A proxy that gives every client the same answer; its port."""
     loop, ready, ports = asyncio.new_event_loop(), threading.Event(), list[int]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ def outcome(url: str, **service: Any) -> str:
 
 
 def checked(url: str) -> str:
-    """Return what pivot doctor says of a server that it cannot use."""
+    """Return doctor's message about an unusable server."""
     with pytest.raises((ConfigError, ServerGoneError)) as raised:
         asyncio.run(server_facts(MODEL, Service(base_url=url, cache="")))
     assert PASSWORD not in str(raised.value)

@@ -1,4 +1,4 @@
-"""A tiny real Qwen2.5-VL: in this process, and behind a server; whatever it says becomes a right record."""
+"""A tiny real Qwen2.5-VL, in this process and behind a server: any output becomes a valid record."""
 
 import asyncio
 import json

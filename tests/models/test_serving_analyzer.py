@@ -29,7 +29,7 @@ MODEL += "save(*map(Path, sys.argv[1:]))"
 
 
 def pivot_with(python: str, *arguments: Any) -> str:
-    """Run the command, or code after ``-c``, under an interpreter; return what it shows."""
+    """Run the command, or code after ``-c``, under an interpreter; return its output."""
     words = ["-m", "pivot", *arguments] if arguments[0] != "-c" else arguments
     environment = clean_environment() | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -12,7 +12,7 @@ class Family:
     prompt_end: str
     """Text that its template writes after the last message."""
     reply: str
-    """Text that it then writes itself, without the mark of the end."""
+    """Text that the model itself then writes, without the end mark."""
     supervised: str
     """Part of the reply ``<think>go</think><action>up</action>`` that a trainer lets it learn."""
     is_thinking: bool = True

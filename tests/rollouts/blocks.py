@@ -1,4 +1,4 @@
-"""Groups of rollouts that are compared with each other, cut in Python: what the SQL view `groups` is held against."""
+"""Groups of rollouts that are compared with each other, computed in Python to check the SQL view `groups`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Figures on how much the failures of the PrimitiveSkill stand-in show: what a collage would teach."""
+"""Figures on how much the failures of the scripted PrimitiveSkill player show in a collage."""
 
 import json
 import re

@@ -22,7 +22,7 @@ TASKS = plan_tasks(CorridorEnv, LONG, 0, 6)
 
 
 class Drifter(Policy):
-    """Answers from the turn's seed alone; with a delay drawn from it, episodes overtake each other."""
+    """A policy that answers from the turn's seed alone; with random delays, episodes overtake each other."""
 
     config_type = Settings
     name = "drifter"

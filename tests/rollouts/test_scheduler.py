@@ -1,4 +1,4 @@
-"""The scheduler: many batches in one loop, slow environments beside it, few instances, and a run that has to stop."""
+"""The scheduler: many batches in one loop, slow environments, few instances, and a run that has to stop."""
 
 import asyncio
 import threading
@@ -44,12 +44,12 @@ class Walker(Policy):
 
 
 class SlowEnv(CorridorEnv):
-    """Waits in every step, for what a test says."""
+    """An environment that waits in every step until the test continues it."""
 
     blocks = True
     waits: ClassVar[list[Callable[[], Any]]] = []
     users: ClassVar[dict[int, int]] = {}
-    """Calls in work, by instance."""
+    """Running calls, by instance."""
     most: ClassVar[int] = 0
     """Instances that were in use at a time."""
     closed: ClassVar[list[int]] = []
@@ -168,7 +168,7 @@ def test_slow_environments_wait_side_by_side() -> None:
 
 
 def test_few_instances_are_waited_for_and_others_go_first() -> None:
-    """No turn ends before both kinds have begun: places spent on episodes that cannot begin would never be free."""
+    """No turn ends before both kinds have begun: slots for episodes that cannot begin would never become free."""
     kinds: set[bool] = set()
     both = asyncio.Event()
     few = batch(SlowEnv, config=FewConfig(), work="few")

@@ -218,7 +218,7 @@ def test_order_and_concurrency_change_no_reply(env: str, count: int) -> None:
 
 
 class Yielding(ScriptedPolicy):
-    """The same policy, but every turn lets the other episodes go first."""
+    """The same policy, but other episodes run first in every turn."""
 
     async def reply(self, turn: Any) -> Any:
         await asyncio.sleep(0)

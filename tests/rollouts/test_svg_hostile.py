@@ -1,4 +1,4 @@
-"""Rollouts of a policy that submits hostile documents: not one episode is lost."""
+"""Rollouts of a policy that submits hostile documents: no episode is lost."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from pivot.tests.environments.svg.hostile import hostile_documents
 
 
 class HostilePolicy(Policy):
-    """Answers with the next document of a list, whatever it is asked."""
+    """A policy that answers with the next document of a list, whatever the prompt."""
 
     config_type = Settings
     name = "hostile"

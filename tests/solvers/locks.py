@@ -1,4 +1,4 @@
-"""Locks that draw random numbers, count turns or have odd values, and the truth about all of them.
+"""Locks that draw random numbers, count turns or have odd values, with their true labels.
 
 All locks play the same game: six digits, three buttons, one trap. No observation shows the digit.
 """
@@ -55,7 +55,7 @@ class Lock(gymnasium.Env[Any, Any]):
 
 
 class Windowed(Lock):
-    """Keeps the last picture that it drew."""
+    """A lock that keeps the last picture that it drew."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - of the base class
 
@@ -68,7 +68,7 @@ class Windowed(Lock):
 
 
 class Slow(Lock):
-    """A door that shuts for good after thirty steps, which it counts."""
+    """A door that closes for good after thirty counted steps."""
 
     def make(self) -> None:
         self.ticks = 0
@@ -99,7 +99,7 @@ class FailsRarely(Lock):
 
 
 class FailsByGlobal(Lock):
-    """One step in twenty does nothing, by the generator of the module, which reset seeds."""
+    """A game in which one step in twenty fails, by the module's generator, which reset seeds."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         random.seed(3)
@@ -121,7 +121,7 @@ class FailsByNumpy(FailsByGlobal):
 
 
 class FailsByOwn(Lock):
-    """One step in twenty does nothing, by a generator of its own."""
+    """A game in which one step in twenty fails, by its own generator."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         self.dice = random.Random(5)
@@ -173,7 +173,7 @@ class Ticking(Lock):
 
 
 class Late(Lock):
-    """Ends as a failure after nine turns, which it counts."""
+    """A game that ends as a failure after nine counted turns."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         self.turn = 0
@@ -272,7 +272,7 @@ HONEST: dict[str, Callable[[], Any]] = {
 
 
 class Snapping(Lock):
-    """A game whose ``snapshot`` makes a photo and whose ``restore`` does not restore a state."""
+    """A game whose ``snapshot`` makes a photo and whose ``restore`` restores no state."""
 
     def snapshot(self) -> str:
         return "a picture"

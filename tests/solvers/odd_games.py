@@ -1,4 +1,4 @@
-"""Locks whose digit is kept in an odd place; see :mod:`.locks` for the game that they play."""
+"""Locks whose digit is kept in an unusual place; :mod:`.locks` has the game."""
 
 import collections
 import contextvars
@@ -86,7 +86,7 @@ class _Data:
 
 
 class _Odd:
-    """Says that it has no attributes."""
+    """A lock that hides its attributes."""
 
     @property
     def __dict__(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -212,7 +212,7 @@ def _made(make: Callable[[], Any]) -> Any:
 
 
 def _drawn(bits: Any) -> Any:
-    """Keep a digit as the number of numbers drawn since a fixed seed."""
+    """Store a digit as the number of random draws since a fixed seed."""
 
     def put(self: Any, digit: int) -> None:
         self.held = bits(7)

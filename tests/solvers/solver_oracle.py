@@ -30,7 +30,7 @@ class Game:
 
 
 def explore(start: State, step: Step, solved: Callable[[State], bool], final: Callable[[State], bool]) -> Game:
-    """Visit everything reachable from ``start``, then count back from the solved states."""
+    """Visit all states reachable from ``start``, then count back from the solved states."""
     parents: dict[State, list[State]] = {start: []}
     queue = [start]
     for state in queue:
@@ -114,7 +114,7 @@ def replay(game: Game, actions: Sequence[str]) -> list[State]:
 
 
 def expected(game: Game, actions: Sequence[str], horizon: int) -> dict[str, object]:
-    """Return the fields of the verdict that the definitions ask for."""
+    """Return the fields of the verdict that follow from the definitions."""
     states = replay(game, actions)
     fatal = [t for t in range(len(actions)) if game.d(states[t + 1]) > horizon - 1 - t]
     at_start = game.d(states[0]) > horizon

@@ -63,7 +63,7 @@ def test_a_wrapper_says_while_it_runs_what_the_label_says_afterwards() -> None:
 
 
 class Hashed(Line):
-    """The hash of a text chooses the action that opens the last door, so the game differs in every process."""
+    """A game in which the hash of a text chooses the opening action, so that it differs between processes."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         opens = hash("door") % 3
@@ -81,7 +81,7 @@ class Named(Line):
 
 
 class Held(Named):
-    """Cannot be sent to another process as it is."""
+    """A game that cannot be sent to another process."""
 
     def __reduce__(self) -> Any:
         raise TypeError("a window cannot be sent")

@@ -52,7 +52,7 @@ class Line(gymnasium.Env[Any, Any]):
 
 
 class Copied(Line):
-    """Comes back by copies."""
+    """A game that can be restored by copies."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Copied":
         other = copy.copy(self)
@@ -61,7 +61,7 @@ class Copied(Line):
 
 
 class Restored(Line):
-    """Comes back by its own snapshots."""
+    """A game with snapshots of its own."""
 
     def snapshot(self) -> Any:
         return self.cell, self.count
@@ -71,7 +71,7 @@ class Restored(Line):
 
 
 class Uncopied(Line):
-    """Comes back by replay alone."""
+    """A game that can be restored by replay alone."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Uncopied":
         raise TypeError("a window cannot be copied")
@@ -188,7 +188,7 @@ class HiddenLoad(Copied):
 
 
 class SharedArray(HiddenLoad):
-    """The key shows the load, but copies share it."""
+    """A game whose key shows the load, but whose copies share it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedArray":
         return copy.copy(self)
@@ -232,7 +232,7 @@ class PaysOnce(Copied):
 
 
 class TimeInState(Copied):
-    """Its own time limit ends the episode as a failure."""
+    """A game whose own time limit ends the episode as a failure."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)
@@ -271,7 +271,7 @@ class GlobalCount(Copied):
 
 
 class EndsByHistory(Copied):
-    """Three visits of cell 0 end the episode."""
+    """A game in which three visits of cell 0 end the episode."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = super().step(action)

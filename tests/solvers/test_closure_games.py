@@ -99,7 +99,7 @@ def test_pivots_in_rooms_are_those_of_the_exact_reference(levels: int) -> None:
 
 
 def lake(seed: int) -> tuple[Graph, Game]:
-    """A small lake, searched, and the same one for proofs."""
+    """A searched small lake, and another instance of it for proofs."""
     env = FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)
     game = Game(
         FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None),

@@ -33,7 +33,7 @@ def facts(verdict: Verdict) -> dict[str, object]:
 
 
 def compare(solver: Solver, games: list[tuple[str, Game]], rng: random.Random, horizons: tuple[int, int]) -> Counter:
-    """Play one episode on each game, label all in one batch, and hold every label against the oracle."""
+    """Play one episode per game, label all in one batch, and compare every label with the oracle's."""
     cases, target = [], []
     for text, game in games:
         horizon = rng.randint(*horizons)

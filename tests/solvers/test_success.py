@@ -216,7 +216,7 @@ def test_masks_that_do_not_fit_the_actions_are_refused(mask: Any) -> None:
 
 
 class Forgetful(tracks.Track):
-    """Its reset forgets a door that a step opens, without which no step leads on."""
+    """A game whose reset forgets a door that a step opens, without which the goal is out of reach."""
 
     opened = False
 
@@ -263,7 +263,7 @@ class Shrinking(Counting):
 
 
 class ShrinkingUnseen(tracks.Track):
-    """The same without an attribute that counts, so that no state repeats."""
+    """The same game without a counting attribute, so that no state repeats."""
 
     times = (0,)
 
@@ -280,7 +280,7 @@ class ShrinkingUnseen(tracks.Track):
 
 
 class Bits(tracks.Track):
-    """Actions are bits, of which a step keeps the array and clears it."""
+    """A game whose actions are bits: each step keeps and clears the array."""
 
     def __init__(self) -> None:
         super().__init__()

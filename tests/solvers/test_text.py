@@ -1,4 +1,4 @@
-"""Level texts: what is read, what is refused with which message."""
+"""Level texts: valid ones, and the messages for invalid ones."""
 
 import pytest
 from hypothesis import given, settings

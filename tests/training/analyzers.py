@@ -16,7 +16,7 @@ MODES = re.compile(r"failure_mode has to be exactly one of: (.*)\.")
 
 
 def asked(body: dict[str, Any]) -> tuple[str, int, list[str]]:
-    """The text of the last question, its largest step and its modes."""
+    """Return the text of the last question, its largest step and its modes."""
     text = next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
     return text, int(RANGE.findall(text)[0]), MODES.findall(text)[0].split(", ")
 
@@ -27,14 +27,14 @@ def answered(step: int, mode: str, reason: str = "") -> dict[str, Any]:
 
 
 def sees(body: dict[str, Any]) -> dict[str, Any]:
-    """An Analyzer that answers by what the last picture holds, and by nothing else of the episode."""
+    """An Analyzer that answers from the last picture alone."""
     _, last, modes = asked(body)
     number = int.from_bytes(hashlib.sha256(pictures_of(body)[-1]).digest()[:4], "big")
     return answered(number % (last + 1), modes[number % len(modes)])
 
 
 def reads(body: dict[str, Any]) -> dict[str, Any]:
-    """An Analyzer that answers by the text alone."""
+    """An Analyzer that answers from the text alone."""
     text, last, modes = asked(body)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     return answered(number % (last + 1), modes[number % len(modes)])

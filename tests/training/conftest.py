@@ -16,7 +16,7 @@ from pivot.training.evaluation.make import Made, make_benchmark
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Sums in one order, and no thread that waits for another test's."""
+    """Use one thread, so that sums have one order and no thread waits for another test's."""
     if find_spec("torch") is None:  # what is not marked `train` does without
         yield
         return

@@ -1,4 +1,4 @@
-"""Small lakes for tests of Stage II: a player that knows the grammar of replies and nothing else, and short runs."""
+"""Small lakes for tests of Stage II: a player that only knows the reply format, and short runs."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def run(out: Path, player: Path, *, resume: bool = False, report: Any = lambda _
 
 @cache
 def _grammatical(family: str) -> tuple[Any, Any]:
-    """Model and processor that answer with an action, whichever."""
+    """Return model and processor that always reply with some action."""
     levels = plan_levels(short("none"))
     failures = random_failures("frozenlake", 8, **SETTINGS)
     lines = [line for each in failures for line in analyzer_text(levels.env.profile, each).splitlines()]

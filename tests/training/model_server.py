@@ -30,7 +30,7 @@ class _Answers:
         """Handlers of further routes by path; each gets the request's body."""
 
     def to(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Answer as vLLM does when it is asked for token ids and log-probabilities."""
+        """Answer in vLLM's form when token ids are requested."""
         self.asked.append(body)
         frames: dict[str, EncodedFrame] = {}
         messages = []

@@ -37,7 +37,7 @@ def save_small_model(folder: Path, dataset: Path) -> Path:
 
 
 def save_quick_model(folder: Path, dataset: Path) -> Path:
-    """Save one that learns to say Sokoban's targets within some dozen updates: all between their numbers is a token."""
+    """Save a model that learns Sokoban's targets within some dozen updates: all text between numbers is one token."""
     samples = held(dataset, "sokoban")
     lines = {line for sample in samples for line in text_of(sample).splitlines()}
     wording = {part for sample in samples for part in re.split(r"(\d+)", sample.target)}

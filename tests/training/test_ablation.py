@@ -1,4 +1,4 @@
-"""Pictures taken away or exchanged: sizes stay, levels change, lengths stay where they can."""
+"""Pictures removed or exchanged: sizes stay, levels change, and lengths stay where possible."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs of Stage II that train adapters: what is trained, what the reference is, and what is kept."""
+"""Runs of Stage II with adapters: the trained weights, the reference, and the saved files."""
 
 from copy import deepcopy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Baselines that read the log alone: they find what a log says, no more, and never read truth."""
+"""Baselines that read the log alone: they find what the log determines, no more, and never read the truth."""
 
 import random
 from collections import Counter

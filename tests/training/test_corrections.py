@@ -1,4 +1,4 @@
-"""Arms that learn from the solver's plan: which step and reply a correction is, and runs of them."""
+"""Arms that learn from the solver's plan: step and reply of a correction, and runs of these arms."""
 
 from pathlib import Path
 from typing import Any

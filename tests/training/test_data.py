@@ -1,4 +1,4 @@
-"""Hostile and broken data: every row of the table ends in one typed error that names file, row and remedy."""
+"""Hostile and broken data: every row of the table gives one typed error with file, row and remedy."""
 
 import io
 import json

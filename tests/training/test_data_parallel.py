@@ -15,7 +15,7 @@ from pivot.training.policy_rl.config import make_rl_config
 
 pytestmark = pytest.mark.train
 PATIENCE = 500.0
-"""Seconds for all runs together; a process that does not go along lets the other wait."""
+"""Seconds for all runs together, because a stuck process would let the other wait forever."""
 FIGURES = ("success", "loss", "kl", "tokens", "opd_active", "optimizer_steps", "grad_norm")
 
 
@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(runs: Path) -> Path:
-    """The run of one process that they are to equal."""
+    """The run of one process that the others must equal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(runs)  # what the model is called is part of what is drawn
         loop.train(loop.prepare(short("start", **together.ALIKE)), Path("one"))

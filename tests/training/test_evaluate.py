@@ -199,7 +199,7 @@ def dataset(store: Path, target: Path) -> Path:
 
 
 def change(folder: Path, **columns: Any) -> Path:
-    """Give columns of the first training file of Sokoban other values, one for all rows."""
+    """Set columns of Sokoban's first training file to other values, equal in all rows."""
     name = min(path for path in (folder / "sokoban").glob("train-*") if pq.read_metadata(path).num_rows)
     table = pq.read_table(name)
     for column, value in columns.items():

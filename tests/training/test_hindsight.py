@@ -34,7 +34,7 @@ WORDS: dict[Vocabulary, str] = {
 
 
 class _Backend:
-    """A model that says the same of every failure, and keeps what it was asked."""
+    """A model that gives every failure the same answer, and keeps its requests."""
 
     name, config, settings = "same", {}, ModelOptions(model="same")
 

@@ -1,4 +1,4 @@
-"""Runs of Stage II: what they leave, every arm, kills, and what may go wrong on the way."""
+"""Runs of Stage II: their files, every arm, kills, and errors on the way."""
 
 import dataclasses
 import json

@@ -105,7 +105,7 @@ def _with_words(write: Any) -> Any:
 
 
 def _check(line: dict[str, Any], arm: Any, won: int) -> None:
-    """See that a line of metrics says what this arm does."""
+    """Check that a line of metrics has the figures of this arm."""
     assert line["episodes"] == matrix.OWN + matrix.SCRIPTED
     assert line["errors"] == line["placeholders"] == 0
     assert line["zero_variance"] == 0.5

@@ -1,4 +1,4 @@
-"""Settings of Stage II that its users know from other trainers: schedules, trackers, estimates."""
+"""Settings of Stage II that other trainers also have: schedules, trackers, estimates."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A run from the command line to a checkpoint that others load: full and with adapters, both families, both logs."""
+"""A run from the command line to a checkpoint that other libraries load: full and with adapters."""
 
 import json
 import re

@@ -37,7 +37,7 @@ def _policy(world: World, seed: int = 0) -> Any:
 
 
 def _by_hand(env: PivotEnv, policy_of: Callable[[str], Any]) -> float:
-    """Return the success from the state of ``env``: it plays every sequence of actions, unusable ones included."""
+    """Return the success from the state of ``env`` by playing every sequence of actions, unusable ones included."""
     chances = policy_of(env.state_text())
     total = 0.0
     for action, chance in zip((*ACTIONS, "invalid"), [*chances, 1 - sum(chances)], strict=True):

@@ -53,7 +53,7 @@ def _update(
 
 
 def _only(keep: Callable[[Any], bool]) -> list[TaskRollouts]:
-    """The stand-in's episodes that fit, twice each, so that groups are no singletons."""
+    """Return the stand-in's episodes that match, twice each, so that no group has one episode."""
     record = matrix.tokenized("frozenlake", FAMILY)
     chosen = [each for each in record.episodes if keep(each)]
     assert chosen

@@ -32,11 +32,11 @@ FAMILY = "qwen2_5_vl"
 
 
 class StandIn(Server):
-    """A server in this process, which loads the weights that it is given, or some of them."""
+    """A server in this process that loads all or some of the given weights."""
 
     last: "StandIn"
     stale: tuple[str, ...] = ()
-    """Parts of names of the weights that stay what they were."""
+    """Parts of the names of weights that keep their old values."""
 
     def __init__(self, *_: Any) -> None:
         self.model, processor = deepcopy(matrix.player(FAMILY))

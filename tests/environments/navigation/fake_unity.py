@@ -47,7 +47,7 @@ class Program:
         self.pipe: BinaryIO = open(os.environ["AI2THOR_FIFO_SERVER_PIPE_PATH"], "wb")  # noqa: SIM115, PTH123
 
     def take(self, action: dict[str, Any]) -> Any:
-        """Execute an action; return what it gives back."""
+        """Execute an action; return its event."""
         if action["action"] == "Reset":
             self.scene = action["sceneName"]
         elif action["action"] == "Teleport":

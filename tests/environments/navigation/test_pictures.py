@@ -1,4 +1,4 @@
-"""The renderer of navigation: what the pictures show, that they are always the same, and how fast they come."""
+"""The renderer of navigation: contents of the pictures, equality on every machine, and speed."""
 
 import hashlib
 import random

@@ -1,4 +1,4 @@
-"""The generated rooms and tasks: how many kinds of things there are, and that the tasks are worth doing."""
+"""The generated rooms and tasks: variety of objects, and tasks of useful difficulty."""
 
 import math
 import random

@@ -59,7 +59,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def unity(machine: Path, monkeypatch: pytest.MonkeyPatch) -> Unity:
-    """Make an executable that misbehaves as planned, in a folder with an awkward name."""
+    """Make an executable that misbehaves as planned, in a folder with unusual characters in its name."""
 
     def make(plan: str) -> Path:
         path = machine / "my builds" / "thor's"

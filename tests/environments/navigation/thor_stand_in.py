@@ -28,7 +28,7 @@ Fault = Callable[["StandInController", str], Any]
 
 
 class StandInUnity:
-    """Starts processes whose controllers break as planned.
+    """A Unity stand-in that starts processes whose controllers fail as planned.
 
     ``faults`` maps the number of a call, counted over all controllers from 0, to what happens in it; ``starts`` are the
     faults of the starts.
@@ -50,7 +50,7 @@ class StandInUnity:
 
 
 class HangError(Exception):
-    """Says that a call would never return."""
+    """An error in place of a call that would never return."""
 
 
 class StandInProcess(ThorProcess):
@@ -151,7 +151,7 @@ class StandInController:
         return True
 
     def event(self, action: str, worked: bool) -> Event:
-        """The event of an action: the real class, filled as the server fills it."""
+        """Return the event of an action: the real class, filled as the server does."""
         x, y, z, yaw, horizon = self.pose
         event = Event(
             {

@@ -1,4 +1,4 @@
-"""Do the embedded table and ManiSkill agree? The same primitives from the same start, compared after every one.
+"""Comparison of the embedded table with ManiSkill: the same primitives from the same start, compared after each one.
 
 A sequence is what the perfect player does on the embedded table when it is disturbed: every coordinate is off by up to
 a few millimetres (the amplitude is drawn for each sequence, up to 15), in some turns it takes one thing for another,
@@ -21,7 +21,7 @@ from pivot.environments.primitiveskill.world import World
 MOST_NOISE = 15
 """Largest amplitude of the noise on coordinates, millimetres."""
 CONFUSED, HASTY = 0.2, 0.2
-"""Shares of turns that take one thing for another, and of turns that have their primitives in the wrong order."""
+"""Shares of turns that confuse two objects, and of turns with their primitives in the wrong order."""
 HORIZON = 6
 
 
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def primitives(self) -> list[Primitive]:
-        """All of them in order, as they are executed."""
+        """All primitives in the order of execution."""
         limits = self.start.kind.workspace
         return [primitive.clipped(limits) for turn in self.turns for primitive in turn]
 

@@ -1,4 +1,4 @@
-"""Stands in for the child process that holds ManiSkill: answers well, or misbehaves as its first argument says.
+"""Replacement of the child process with ManiSkill: it works, or misbehaves as its first argument says.
 
     maniskill_stand_in.py MODE FOLDER
 
@@ -25,7 +25,7 @@ def write(part: bytes) -> None:
 
 
 def misbehave(how: str) -> None:
-    """Do what no healthy process does."""
+    """Misbehave in the way of the mode."""
     if how == "hang":
         time.sleep(600)
     elif how == "die":

@@ -6,12 +6,12 @@ from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene
 
 
 def table(task: str, *at: Point, drawer: float | None = None) -> Table:
-    """The table of a task whose things are at these places."""
+    """Return the table of a task with its objects at these positions."""
     return Table(KINDS[task], Scene(dict(zip(KINDS[task].things, at, strict=True)), None, drawer))
 
 
 def do(on: Table, actions: str) -> Scene:
-    """Execute primitives, any number of them, and return the scene; it must be a state of rest every time."""
+    """Execute any number of primitives and return the scene; the table must be at rest after each."""
     for part in actions.split("|"):
         [primitive], void = read_primitives(part)
         assert void is None

@@ -23,7 +23,7 @@ def level(
     drawer: float | None = None,
     achieved: tuple[bool, ...] | None = None,
 ) -> str:
-    """Return the state text of a task whose things are at these places."""
+    """Return the state text of a task with its objects at these positions."""
     kind = KINDS[task]
     scene = Scene(dict(zip(kind.things, at, strict=True)), in_hand, drawer)
     return SkillState("embedded", task, scene, achieved or (False,) * len(kind.stages)).text()

@@ -41,7 +41,7 @@ def started() -> list[ManiSkillProcess]:
 def start_as(
     tmp_path: Path, started: list[ManiSkillProcess], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Start]:
-    """Return what starts a stand-in of a mode; one that hangs has a second for a step."""
+    """Return the command that starts a stand-in in a mode; a hanging one has a second per step."""
 
     def of(mode: str) -> Start:
         if mode.endswith(("-hang", "-huge")):

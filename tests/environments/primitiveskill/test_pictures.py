@@ -1,4 +1,4 @@
-"""The pictures of the embedded tabletop: everything is where the camera says, equal everywhere, and quickly drawn."""
+"""The pictures of the embedded tabletop: correct positions, equal pixels everywhere, and drawing speed."""
 
 import hashlib
 import random
@@ -36,7 +36,7 @@ REST = {"apple": APPLE / 2}
 def scene_of(
     task: str, in_hand: str | None = None, opening: float | None = None, at: Mapping[str, Point] | None = None
 ) -> Scene:
-    """A scene of the things that are given a place; the others stand far behind the camera."""
+    """Return a scene of the objects with a position; the others are far behind the camera."""
     places = {name: (at or {}).get(name, (4000.0, 0.0, 20.0)) for name in KINDS[task].things}
     return Scene(places, in_hand, opening)
 

@@ -55,7 +55,7 @@ def _filled(text: str, **values: str) -> str:
 
 
 def _external(address: str, canary: str) -> dict[str, str | bytes]:
-    """References to other places, in every way that an SVG can make one."""
+    """Return references to other files or addresses, in every form that SVG has."""
     urls = {kind: _filled(url, ADDRESS=address, CANARY=canary) for kind, url in TABLE["urls"].items()}
     documents: dict[str, str | bytes] = {
         f"external {way} {kind}": svg(_filled(form, URL=url.replace("&", "&amp;")))
@@ -91,7 +91,7 @@ def _entities(address: str, canary: str) -> dict[str, str | bytes]:
 
 
 def _blow_ups() -> dict[str, str | bytes]:
-    """Small documents that are a lot of work, and large ones: one for each limit, loop and regular expression."""
+    """Return small documents that need much work, and large ones: one per limit, loop and regular expression."""
     doubling = "".join(f'<g id="a{k}"><use href="#a{k - 1}"/><use href="#a{k - 1}" x="1"/></g>' for k in range(1, 17))
     dot = '<rect id="a0" width="1" height="1"/>'
     return {

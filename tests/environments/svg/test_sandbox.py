@@ -22,7 +22,7 @@ from pivot.tests.environments.svg.hostile import hostile_documents, svg, writing
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads limits and memory from /proc")
 
 CALL_SECONDS = 50.0
-"""Less than a worker that gives no answer is waited for, which is 60 s."""
+"""Less than the 60 s after which an unresponsive worker is given up."""
 WORKER_BYTES = 10**9
 GOOD = writing()
 ENDLESS = svg('<circle r="1e308"/>')

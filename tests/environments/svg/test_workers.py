@@ -1,4 +1,4 @@
-"""Workers and their pool: who is replaced when, whose fault it is, and that nobody waits for ever."""
+"""Workers and their pool: when they are replaced, which document is blamed, and that no caller waits forever."""
 
 import multiprocessing
 import os
@@ -70,7 +70,7 @@ def render(document, side, picture):
 worker.render = render
 worker.main()
 """
-"""Program of a worker that executes the Python in a comment of a document, as an attacker who controls it would."""
+"""Program of a worker that executes the Python in a comment of a document, as an attacker in control would."""
 ATTACKS = {
     "an answer before its own": "os.write(1, bytes([1, 1, 4, 0, 0, 0, 0, 0, 0, 0]) + b'fake')",
     "an answer of nonsense": "os.write(1, bytes([255]) * 10)",

@@ -1,4 +1,4 @@
-"""The contracts, inherited: all that the author of a plugin has to write to test it."""
+"""The inherited contracts: all that a plugin's author has to write to test it."""
 
 from typing import ClassVar
 
