@@ -1,4 +1,4 @@
-"""Table of environments of six packages, each built, verified, shown and loaded: the one of docs/internals/closure.md.
+"""Build, verify, report and load environments of six packages, and print a table of their states and failures.
 
 ``python -m pivot.benchmarks.closure_table``, where minigrid, gym-simplegrid, mo-gymnasium, safety-gridworlds-gymnasium
 and sliding-puzzles are installed. Prints a line of Markdown per environment as it is measured.

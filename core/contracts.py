@@ -124,7 +124,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _SHORT.maxlong = 40
 MOST_SHOWN = 100
-"""Characters of a value in a message."""
+"""Maximum number of characters of a value in a message."""
 
 
 def shown(value: Any) -> str:

@@ -127,7 +127,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
         proof = each.needs_proof or bool(mixed) or 0 < len(lines & own) < _NEARLY_ALL * len(lines)
         containers += [replace(each, needs_proof=proof, parts=mixed[:2])] if each.contents and lines else []
     containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
-    rivals = [each for each in containers if each.is_code()]  # beside the action there, a direction may be a remark
+    rivals = [each for each in containers if each.is_code()]  # next to their action, a direction may be a remark
     last = {number for number, said in enumerate(replies) if said.is_last}
     guesses: list[tuple[Guess, set[int]]] = []
     forms: list[tuple[str, set[int], Mapping[str, Any]]] = []
@@ -227,7 +227,7 @@ _FIXED = {
 
 
 def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
-    """Yield what encloses something in many replies."""
+    """Yield the containers, such as tags or labels, that occur in many replies."""
     keys = Counter(key for said in replies for key in {key for call in said.calls for key in call.arguments})
     for key, _ in keys.most_common(4):
         yield _filled({"argument": key}, f"calls with the argument {key}", replies)

@@ -34,7 +34,7 @@ class Target:
 
 
 class BadTargetError(ValueError):
-    """A text that is not a target; ``problem`` is what can be counted."""
+    """A text that is not a target; ``problem`` is the reason, for counting."""
 
     def __init__(self, problem: TargetProblem, detail: str) -> None:
         super().__init__(f"{problem}: {detail}")

@@ -1,8 +1,8 @@
 """Read and write Parquet by the rules of the store: zstd for columns, none for image bytes, small row groups.
 
 Image bytes are already compressed, so a second compression costs time and saves nothing. Small row groups let a viewer
-read one picture without decoding thousands; what holds none is one group a shard. Readers check a file against its
-schema and name it when it is torn.
+read one picture without decoding thousands; tables without pictures have one group per shard. Readers check a file
+against its schema, and name an incomplete one.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The stand-in's player of PrimitiveSkill: it knows where everything is and still fails, early or halfway.
 
 The right action follows from the scene (``primitiveskill_expert.py``). Few rollouts are free of errors. Many others
-begin well, until a misconception takes over, which another one may replace: they confuse objects, or left and right,
+begin well, until a misconception takes over, which a second one may replace: they confuse objects, or left and right,
 put objects next to their target or away from it, shove objects, forget to grasp first, do one thing at a time, or reply
 without a command (``primitiveskill_faults.py``). Some turns are free of the misconception. Levels differ in how often
 that is, and at some levels every rollout fails.

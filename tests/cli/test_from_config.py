@@ -263,7 +263,7 @@ def test_every_field_of_another_model_has_a_flag(form: Form[Any]) -> None:
 
 
 class Inner(BaseModel):
-    """A model inside another one."""
+    """A nested model."""
 
     depth: int = 3
     """Depth of the model."""

@@ -191,7 +191,7 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     begun = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
     begun["flow_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", *FINAL]}}}
     _when(lambda: bool(served.get("flow_runs/filter", begun)))
-    served.get(f"deployments/{deployment['id']}", {"paused": True}, "PATCH")  # one is enough
+    served.get(f"deployments/{deployment['id']}", {"paused": True}, "PATCH")  # the test needs one run
     (first,) = served.get("flow_runs/filter", begun)
     assert first["auto_scheduled"]
     run = served.completed(first["id"])

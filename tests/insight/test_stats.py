@@ -1,4 +1,4 @@
-"""Every summary of a store against pandas, on fifty thousand drawn episodes in shards of several sizes."""
+"""Every summary of a store against pandas, on fifty thousand random episodes in shards of several sizes."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ EPISODES = 50_000
 
 @pytest.fixture(scope="module")
 def big(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of drawn rows, some of them errors, some rejected."""
+    """A store of random rows, some of them errors, some rejected."""
     return make_store(
         tmp_path_factory.mktemp("big") / "store", Store.open(small_store), EPISODES, 400
     ).storage.local_path()

@@ -144,7 +144,7 @@ def test_any_other_end_is_no_answer(word: Any) -> None:
 
 
 def test_no_model_of_a_plugin_can_answer_with_an_abort() -> None:
-    """Policies, teachers, the Analyzer and benchmarks get a ``ChatAnswer``, or the error of one that is pending."""
+    """Policies, teachers, the Analyzer and benchmarks get a ``ChatAnswer``, or an error that leaves it pending."""
     for reason, text in (("abort", "<action>up</action>"), ("content_filter", "a"), ("unknown", " ")):
         with pytest.raises(PolicyError):
             ChatAnswer(text, reason)

@@ -1,4 +1,4 @@
-"""The sound bound of PrimitiveSkill: by hand, against a second writing, a world of blocks, and the embedded table."""
+"""The sound bound of PrimitiveSkill: examples, a second implementation, a world of blocks, and the embedded table."""
 
 import random
 from collections import Counter, deque

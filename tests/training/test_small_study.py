@@ -64,7 +64,7 @@ def test_exact_success_is_that_of_all_sequences_of_actions(game: str) -> None:
 
 @pytest.fixture
 def few_levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make runs of a second."""
+    """Reduce the study to runs that take a second."""
     monkeypatch.setattr(small, "LEVELS", 60)
     small.setup.cache_clear()
     yield

@@ -43,7 +43,7 @@ class ShardResult:
     shard: Shard
     stage: str
     reused: bool
-    """True when the receipt of an earlier run still held."""
+    """Whether the receipt of an earlier run was still valid."""
     files: dict[str, FileRecord]
     facts: dict[str, Any] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)

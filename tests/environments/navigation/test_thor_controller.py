@@ -120,7 +120,7 @@ def test_a_build_of_ones_own_runs_without_a_display(
 def test_a_dead_unity_is_noticed_at_once(
     machine: Path, unity: Unity, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not at the time-out, and AI2-THOR does not start another one behind our back."""
+    """At once instead of at the time-out, and AI2-THOR starts no further process by itself."""
     unity(f"MoveAhead={how}")
     monkeypatch.setenv(STEP_SECONDS, "600")
     process = ThorProcess()

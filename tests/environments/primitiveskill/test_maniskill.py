@@ -80,7 +80,7 @@ def test_equal_primitives_have_equal_outcomes(simulator: ManiSkillWorld, task: s
 
 
 def test_a_planted_difference_is_found(simulator: ManiSkillWorld) -> None:
-    """One level is another one in the simulator: the first successful pick tells."""
+    """One level differs in the simulator: the first successful pick shows it."""
     run = parity.disturbed_run("stack", 0)
     x, y, z = run.start.scene.positions["red cube"]
     pick = Primitive("pick", (round(x), round(y), round(z)))

@@ -180,7 +180,7 @@ def test_colours_are_those_of_css(look: str, colour: tuple[int, int, int]) -> No
 
 
 def test_shapes_are_those_of_browsers() -> None:
-    assert (drawn('<ellipse cx="128" cy="128" rx="60"/>')[128, 100] == 0).all(), "one radius is both"
+    assert (drawn('<ellipse cx="128" cy="128" rx="60"/>')[128, 100] == 0).all(), "a missing radius equals the other one"
     clip = '<clipPath id="c"><path d="M0 0h256v256h-256zM90 90h80v80h-80z" clip-rule="evenodd"/></clipPath>'
     assert (drawn(clip + '<rect width="256" height="256" clip-path="url(#c)"/>')[128, 128] == 255).all()
     order = '<rect x="60" y="60" width="130" height="130" fill="red" stroke="blue" stroke-width="60" {}/>'
