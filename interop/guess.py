@@ -170,7 +170,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
 
 _MOST_PARTS = 4
 _WITH = {"separator": "actions_per_turn"}
-"""Option by the option without which it is left out."""
+"""Options that are left out together: leaving out the key leaves out the value, too."""
 
 
 def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
