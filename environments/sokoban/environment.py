@@ -12,7 +12,7 @@ from gymnasium import spaces
 from pydantic import Field, model_validator
 
 from ...core.errors import CertifyError, GenerationError
-from ...solvers.sokoban import sample_level
+from ...solvers.sokoban import SokobanSolver, sample_level
 from ..base import EnvConfig, EnvProfile, Frame
 from ..generated import first_level
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv
@@ -81,7 +81,7 @@ class SokobanEnv(GridEnv):
         backend="embedded",
         answer_tag="action",
         unusable_action=UNUSABLE,
-        failure_modes=("timeout", "deadlock"),
+        failure_modes=SokobanSolver.modes,
         state_format="xsb",
         log_fields=("moved",),
         task_description=(
