@@ -482,7 +482,7 @@ def test_odd_values_keep_an_episode(tmp_path: Path) -> None:
 
 
 def test_a_horizon_that_nobody_named(tmp_path: Path) -> None:
-    """The default horizon truncates no episode silently; the message names the setting for failures without end."""
+    """The default horizon cuts nothing in silence, and says what to set where it leaves failures without an end."""
     config = {name: value for name, value in SETTINGS.items() if name != "horizon"}
     long, short = (_chat(_tagged(["up"] * count), env_config=config) for count in (12, 5))
     reading = _read(_write(tmp_path / "long", long))
