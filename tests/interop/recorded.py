@@ -10,7 +10,7 @@ from pivot.core.images import decode, encode_png
 
 LEVEL = "######\n#@ $.#\n#    #\n######"
 """A level of Sokoban that takes two moves."""
-SETTINGS = {"rows": 4, "cols": 6, "horizon": 4}
+SETTINGS: dict[str, Any] = {"rows": 4, "cols": 6, "horizon": 4}
 
 
 def episode(*actions: Any, **fields: Any) -> dict[str, Any]:
