@@ -149,7 +149,8 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
     for name in store.manifest():
         if name.endswith(".parquet"):
             schema = schema_of(name)
-            expected = schema.arrow_with_features() if name.startswith("dataset/") else schema.arrow
+            modes = store.run.failure_modes
+            expected = schema.arrow_with_features(modes) if name.startswith("dataset/") else schema.arrow
             file_schema = pq.read_schema(small_store / name)
             # Parquet calls the items of a list "element"; the types are equal nevertheless.
             assert file_schema.equals(expected), name

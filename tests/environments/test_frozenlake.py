@@ -4,6 +4,7 @@ import random
 from itertools import product
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
@@ -176,3 +177,14 @@ def test_a_map_of_another_size_changes_the_observation_space() -> None:
 
 def test_legend_names_every_cell() -> None:
     assert set(LEGEND) == {"start", "goal", "frozen", "hole", "player"}
+
+
+def test_a_lost_episode_is_over_after_it_was_restored() -> None:
+    env = FrozenLakeEnv()
+    env.reset(options={"state": "SHF\nFFF\nFFG"})
+    env.step(env.encode_action("right"))
+    other = FrozenLakeEnv()
+    other.reset(seed=1)
+    other.restore(env.snapshot())
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        other.step(0)

@@ -119,3 +119,12 @@ def test_a_readme_of_somebody_else_stays(
     assert "README.md was not written by PIVOT and stays" in caplog.text
     run_night(monkeypatch, DAYS[0], str(tmp_path / "plain" / "{date}-copy"))
     assert not (tmp_path / "plain" / "README.md").exists(), "only nights named by their day have a card"
+
+
+def test_the_seed_of_a_night_is_that_of_its_day_and_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two deployments with different seeds play different levels on one day."""
+    monkeypatch.setattr(deployments, "_day", lambda: date(2030, 1, 2))
+    seeds = {seed: deployments._dated("nights/{date}", seed) for seed in (0, 1, 7)}
+    assert {str(root) for root, _ in seeds.values()} == {str(Path("nights/2030-01-02"))}
+    assert [number - seeds[0][1] for _, number in seeds.values()] == [0, 1, 7]
+    assert deployments._dated("nights/fixed", 7)[1] == 7

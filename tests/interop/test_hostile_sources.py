@@ -168,10 +168,13 @@ def test_a_line_of_any_length_takes_little_memory(tmp_path: Path, monkeypatch: p
     assert "found a line of" in result.problems[0].detail and result.episodes == 2
 
 
-def test_a_torn_last_line_is_named(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "source", episode(*GOOD), episode(*GOOD))
+def test_a_torn_last_line_is_named_and_one_without_a_line_end_is_read(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", episode("left"), episode(*GOOD))
     path = source / "episodes.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
+    path.write_bytes(path.read_bytes().rstrip())
+    whole = pivot.import_rollouts(source, tmp_path / "whole")
+    assert whole.problems == [] and whole.episodes == 2
+    path.write_bytes(path.read_bytes()[:-39])
     result = pivot.import_rollouts(source, tmp_path / "store")
     assert [(each.place, each.kind) for each in result.problems] == [("episodes.jsonl line 2", "unreadable")]
     assert "torn" in result.problems[0].detail

@@ -97,6 +97,15 @@ def test_log_keeps_equal_values_of_different_types_apart() -> None:
     assert [line.split("x=")[1] for line in lines] == ["true", "1", "1.00", "false", "0", "0.00", "0.00"]
 
 
+def test_a_text_of_a_log_forges_no_field() -> None:
+    """An imported value that holds a blank or a line end is quoted."""
+    infos = [{"x": "ice moved=true"}, {"x": "ice\nstep 2: action=up"}]
+    assert log_lines(("x",), ["a", "b"], infos) == [
+        'step 0: action=a x="ice moved=true"',
+        'step 1: action=b x="ice\\nstep 2: action=up"',
+    ]
+
+
 def test_log_leaves_missing_values_out() -> None:
     assert log_lines(("moved", "dist"), ["a", "b"], [{}, {"dist": None, "moved": False}]) == [
         "step 0: action=a",

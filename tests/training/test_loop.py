@@ -179,6 +179,8 @@ def test_returns_of_training_take_the_penalty_and_the_discount() -> None:
     assert training_return(episode, 1.0, 0.1) == pytest.approx(episode.episode_return - 0.1)
     expected = sum(0.5**t * reward for t, reward in enumerate(episode.rewards)) - 0.2
     assert training_return(episode, 0.5, 0.2) == pytest.approx(expected)
+    episode.steps[1].action_valid = False
+    assert training_return(episode, 0.5, 0.2) == pytest.approx(expected - 0.1)
 
 
 def test_thoughts_are_told_from_actions() -> None:
