@@ -1,13 +1,12 @@
 """``pivot build``: roll out, label, export."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import ConfigError
 from ..core.storage import Address, open_storage
-from ..datasets.store.config import RunConfig, environment
+from ..datasets.store.config import RunConfig
 from ..datasets.store.store import RUN
-from ..environments.collections import read_collection
 from ..flows import build as building
 from ..flows.engines.local import available_cores
 from ..flows.engines.server import configured_server
@@ -41,18 +40,6 @@ def _begun_store(arguments: Mapping[str, Any]) -> Address | None:
     return None if open_storage(root).stat(RUN) is None else root / RUN
 
 
-def levels_read(config: RunConfig) -> Iterator[str]:
-    """Yield what the files with levels of one's own gave, and what in them was refused."""
-    for name, run in config.environments.items():
-        if levels := run.settings.get("levels", ""):
-            collection = read_collection(environment(name), levels)
-            yield f"{name}: {len(collection.levels)} levels of {levels}, {collection.repeated} of them twice or more"
-            yield from (f"  refused: {each}" for each in collection.refused[:REFUSED_SHOWN])
-            if more := collection.refused[REFUSED_SHOWN:]:
-                yield f"  and {len(more)} more"
-
-
-REFUSED_SHOWN = 20
 RUN_FORM = RunForm()
 OPTIONS = Form("build", BuildOptions, {name: Flag(off="-") for name in ("refresh", "dry_run")})
 WORKERS = Form("workers", WorkerOptions, panels={"Engines": ("workers", "engine", "address")})
@@ -91,9 +78,9 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     root = options.out
     if root is None:
         raise ConfigError("no folder given; name the folder of the store with --out DIR")
-    for line in levels_read(config):
-        err.print(line)
     if options.dry_run:
+        for line in building.levels_read(config):
+            err.print(line)
         show_plan(building.with_shards(config, root), root, workers.workers or available_cores())
         return
     with ProgressBars() as bars:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, LevelError
 
@@ -19,27 +19,12 @@ MAX_BYTES = 64 * 1024 * 1024
 """Maximum size of a file, bytes."""
 SUFFIXES = (".txt", ".xsb", ".sok", ".json", ".jsonl")
 """Suffixes of the files of a folder that are read; a file that is named is read with any."""
+REFUSED_SHOWN = 20
+"""Maximum number of refused parts in a report."""
 LEVEL_KEYS = ("level", "desc", "map", "initial_state", "board")
 """Keys of a JSON object that may hold a level, in the order in which they are looked for."""
 
 _COMMENT, _COMMENT_END = re.compile(r"(?i)\s*comment:\s*"), re.compile(r"(?i)\s*comment[-_ ]end:?\s*")
-
-
-class Reads(Protocol):
-    """A class of environments whose levels people write."""
-
-    @classmethod
-    def level_row(cls, line: str) -> str | None:
-        """Return the row of a level that a line of a text file holds; None for a line of anything else."""
-
-    @classmethod
-    def own_level(cls, text: str) -> tuple[str, str]:
-        """Return the state text of a level that somebody wrote, and the text that equal levels share.
-
-        Raises:
-            LevelError: the text is not a level.
-        """
-        ...
 
 
 class OwnLevel(NamedTuple):
@@ -63,30 +48,62 @@ class Collection(NamedTuple):
     refused: tuple[str, ...]
     """Parts of the files that are not levels: file, line and reason."""
 
+    def report(self) -> Iterator[str]:
+        """Yield lines that say how many levels there are, and what was refused."""
+        yield f"{len(self.levels)} levels" + (f"; {self.repeated} repeat an earlier one" if self.repeated else "")
+        yield from (f"  refused: {each}" for each in self.refused[:REFUSED_SHOWN])
+        if more := self.refused[REFUSED_SHOWN:]:
+            yield f"  and {len(more)} more"
 
-@lru_cache(maxsize=8)
-def read_collection(env: type[Reads], name: str) -> Collection:
-    """Read the levels of a file, or of all files with known suffixes below a folder.
 
-    Args:
-        env: environment of the levels.
-        name: path of the file or folder.
+class Files(NamedTuple):
+    """Files with levels: their names below the folder, or the name of the only one, and their bytes."""
+
+    parts: tuple[tuple[str, bytes], ...]
+
+    @property
+    def digest(self) -> str:
+        """Digest of the bytes."""
+        return sha256(b"".join(sha256(data).digest() for _, data in self.parts)).hexdigest()[:16]
+
+
+def read_files(name: str) -> Files:
+    """Read a file, or all files with known suffixes below a folder, in order.
 
     Raises:
-        ConfigError: nothing can be read, or no level is found; the message says what was refused.
+        ConfigError: nothing can be read.
     """
     root = Path(name)
+    return Files(
+        tuple((path.name if path == root else str(path.relative_to(root)), _bytes(path)) for path in _paths(root))
+    )
+
+
+@lru_cache(maxsize=4)
+def collection_of(
+    files: Files, row_of: Callable[[str], str | None], level_of: Callable[[str], tuple[str, str]]
+) -> Collection:
+    """Return the levels in files.
+
+    Args:
+        files: the files.
+        row_of: returns the row of a level that a line of a text file holds; None for a line of anything else.
+        level_of: returns the state text of a level that somebody wrote, and the text that equal levels share; raises
+            LevelError for a text that is not a level.
+
+    Raises:
+        ConfigError: no level is found; the message says what was refused.
+    """
     levels: dict[str, OwnLevel] = {}
     refused: list[str] = []
     count = 0
-    for path in _paths(root):
-        shown = path.name if path == root else str(path.relative_to(root))
-        for line, part in _parts(_text(path), path.suffix.lower(), env.level_row):
-            place = f"{shown} line {line}"
+    for name, data in files.parts:
+        for line, part in _parts(_text(data), Path(name).suffix.lower(), row_of):
+            place = f"{name} line {line}"
             try:
                 if isinstance(part, LevelError):
                     raise part
-                level, core = env.own_level(part)
+                level, core = level_of(part)
             except LevelError as error:
                 refused.append(f"{place}: {error}")
                 continue
@@ -95,20 +112,8 @@ def read_collection(env: type[Reads], name: str) -> Collection:
             levels.setdefault(digest, OwnLevel(level, digest, place))
     if not levels:
         reasons = f"; the first of {len(refused)} refused: {refused[0]}" if refused else ""
-        raise ConfigError(f"levels {name}: found no level{reasons}")
+        raise ConfigError(f"levels {', '.join(name for name, _ in files.parts)[:200]}: found no level{reasons}")
     return Collection(tuple(levels.values()), count - len(levels), tuple(refused))
-
-
-def files_digest(name: str) -> str:
-    """Return a digest of the bytes of a file, or of all files that are read below a folder.
-
-    Raises:
-        ConfigError: nothing can be read.
-    """
-    digest = sha256()
-    for path in _paths(Path(name)):
-        digest.update(sha256(_bytes(path)).digest())
-    return digest.hexdigest()[:16]
 
 
 def _paths(root: Path) -> list[Path]:
@@ -130,9 +135,8 @@ def _bytes(path: Path) -> bytes:
         raise ConfigError(f"levels {path} cannot be read: {error.strerror}") from error
 
 
-def _text(path: Path) -> str:
+def _text(data: bytes) -> str:
     """Return the text of a file: UTF-8, or Latin-1, which old collections use for names."""
-    data = _bytes(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
@@ -23,6 +23,9 @@ from ..core.plugins import STORED
 from ..solvers.base import TURN_SEPARATOR
 from .base import NO_FRAME, EnvConfig, Frame, Info, NamedActions, ParsedAction, Source, Task, TurnRewards
 from .generated import LevelEnv
+
+if TYPE_CHECKING:
+    from .collections import Collection
 
 ACTIONS = ("up", "down", "left", "right")
 """Usable actions; their indices are the members of ``action_space``."""
@@ -97,10 +100,10 @@ class GridConfig(TurnRewards):
             return values | {"levels": name}
         if info.context == STORED:
             raise ValueError("levels_digest is missing although levels is set; copy it from the store's run.json")
-        from .collections import files_digest  # noqa: PLC0415 - few runs have levels of their own
+        from .collections import read_files  # noqa: PLC0415 - few runs have levels of their own
 
         try:
-            return values | {"levels": name, "levels_digest": files_digest(name)}
+            return values | {"levels": name, "levels_digest": read_files(name).digest}
         except ConfigError as error:
             raise ValueError(str(error)) from error
 
@@ -139,9 +142,9 @@ class GridEnv(NamedActions, LevelEnv):
     # --- levels of one's own -----------------------------------------------------------------------------------------
 
     @classmethod
-    @abstractmethod
     def level_row(cls, line: str) -> str | None:
-        """Return the row of a level that a line of a text file holds; None for a line of anything else."""
+        """Return the row of a level that a line of a text file holds; None for a line that ends a level."""
+        return line if line.strip() else None
 
     @classmethod
     def own_level(cls, text: str) -> tuple[str, str]:
@@ -154,21 +157,34 @@ class GridEnv(NamedActions, LevelEnv):
         return level, level
 
     @classmethod
-    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
-        """Return the tasks of the user's own levels; None for generated ones. See the base class."""
+    def collection(cls, config: Any) -> "Collection | None":
+        """Return the user's own levels; None for generated ones.
+
+        Raises:
+            ConfigError: the files cannot be read, or are not those of the config.
+        """
         if not config.levels_digest:
             return None
-        from .collections import files_digest, read_collection  # noqa: PLC0415 - as above
+        from .collections import collection_of, read_files  # noqa: PLC0415 - as above
 
-        if not config.levels or files_digest(config.levels) != config.levels_digest:
+        files = read_files(config.levels) if config.levels else None
+        if files is None or files.digest != config.levels_digest:
             raise ConfigError(
                 f"{cls.profile.name}: the levels of {config.levels or 'this store'} are not those of this config "
                 f"(levels_digest {config.levels_digest}); restore the files or build a new store"
             )
+        return collection_of(files, cls.level_row, cls.own_level)
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return the tasks of the user's own levels; None for generated ones. See the base class."""
+        collection = cls.collection(config)
+        if collection is None:
+            return None
         same = config.model_copy(update={"levels": "", "levels_digest": ""}).digest()
         return tuple(
             Task(f"{cls.profile.name}-{same}-{own.digest}", int(own.digest[:15], 16), own.text, cls.instruction)
-            for own in read_collection(cls, config.levels).levels
+            for own in collection.levels
         )
 
     @classmethod

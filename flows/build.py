@@ -1,13 +1,15 @@
 """Build a dataset: resolve the config, open the workers, and run the pipeline here or as a Prefect flow."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Unpack
 
 from ..core.admission import allowing
+from ..core.plugins import STORED
 from ..core.progress import Reporter
 from ..core.storage import Address, open_storage, parse_address
-from ..datasets.store.config import RunConfig, make_config
+from ..datasets.store.config import RunConfig, env_config, environment, make_config
 from ..datasets.store.store import RUN, Store
+from ..environments.grid import GridEnv
 from .pipeline import BuildResult, build_store
 from .running import Running, pool_of, public
 
@@ -40,6 +42,8 @@ def build(
     """
     root, reporter = parse_address(out), running.get("reporter") or Reporter()
     config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    for line in levels_read(config):
+        reporter.note(line)
     with allowing(config.code):  # the caller names it
         if not prefect:
             with pool_of(running, list(config.environments), root) as pool:
@@ -52,6 +56,18 @@ def build(
         from .deployments import recorded_build  # noqa: PLC0415 - Prefect takes seconds to import
 
         return recorded_build(config, root, running, reporter, refresh=refresh)
+
+
+def levels_read(config: RunConfig) -> Iterator[str]:
+    """Yield lines about the files with levels of one's own: their number, and what in the files was refused.
+
+    Raises:
+        ConfigError: the files cannot be read.
+    """
+    for name, run in config.environments.items():
+        kind = environment(name)
+        if issubclass(kind, GridEnv) and (collection := kind.collection(env_config(name, run.settings, STORED))):
+            yield from (f"{name}: {line}" for line in collection.report())
 
 
 def with_shards(config: RunConfig, root: Address) -> RunConfig:

@@ -263,7 +263,8 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def note(self, **notes: Any) -> None:
         """Add to the next step: response, finish_reason, token_ids, logprobs, action_valid, observation, actions."""
-        self._notes |= _note(self._episode, notes)
+        with harmless(self._writer.folder):
+            self._notes |= _note(self._episode, notes)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; one that is not over is written as it is."""
@@ -277,15 +278,15 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Record a step."""
         episode, notes, self._notes = self._episode, self._notes, {}
-        turn: dict[str, Any] = {}
+        taken, turn = action, dict[str, Any]()
         with harmless(self._writer.folder):
             turn = {"frame": self._frame, "state": None if episode is None else episode.state()}
-            action_before = deepcopy(action)
+            taken = deepcopy(action)  # an environment may change it
         observation, reward, terminated, truncated, info = self.env.step(action)
         if episode is not None:
             self._episode = None  # where what follows fails, nothing is written of this episode
             with harmless(self._writer.folder):
-                episode.add(turn | {"reward": reward} | notes, action_before)
+                episode.add(turn | {"reward": reward} | notes, taken)
                 self._frame = self._picture(observation)
                 if terminated or truncated:
                     ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
@@ -334,7 +335,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
 
     def note(self, index: int, **notes: Any) -> None:
         """Add to the next step of one environment; see :meth:`Recorder.note`."""
-        self._notes[index] |= _note(self._episodes[index], notes)
+        with harmless(self._writer.folder):
+            self._notes[index] |= _note(self._episodes[index], notes)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in every environment, or in those of ``options["reset_mask"]``."""
@@ -351,10 +353,10 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Record a step of every environment."""
-        states: list[Any] = [None] * self.num_envs
+        states, taken = list[Any]([None] * self.num_envs), actions
         with harmless(self._writer.folder):
             states = [None if each is None else each.state() for each in self._episodes]
-        taken = deepcopy(actions)
+            taken = deepcopy(actions)
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         for index, episode in enumerate(self._episodes):
             if episode is None:  # this step has reset it

@@ -170,6 +170,10 @@ def test_errors_of_the_recorder_are_warnings(tmp_path: Path, monkeypatch: pytest
     env.reset(seed=2)
     with pytest.warns(UserWarning, match="no parameter 'reponse'.*parameters: response"):
         env.note(reponse="x")
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.warns(UserWarning, match="RecursionError"):
+        env.note(messages=endless)
     _played(env, rng)
     env.close()
     assert [record["seed"] for record in _records(tmp_path)] == [2]
