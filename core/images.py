@@ -79,9 +79,8 @@ def encode_png(frame: Frame) -> bytes:
     """
     frame = check_frame(frame)
     height, width = frame.shape[:2]
-    memory = _working_memory(
-        height * (5 * width + 1)
-    )  # four bytes a pixel packed, one indexed, one a row for its filter
+    # Of each pixel four bytes packed and one indexed; of each row one for its filter.
+    memory = _working_memory(height * (5 * width + 1))
     packed, rest = memory[: height * width * 4], memory[height * width * 4 :]
     pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA, dst=packed.reshape(height, width, 4)).view(np.uint32)[..., 0]
     colours = np.empty(_MAX_COLOURS, np.uint32)

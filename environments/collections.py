@@ -50,7 +50,8 @@ class Collection(NamedTuple):
 
     def report(self) -> Iterator[str]:
         """Yield lines that say how many levels there are, and what was refused."""
-        yield f"{len(self.levels)} levels" + (f"; {self.repeated} repeat an earlier one" if self.repeated else "")
+        again = f"; {self.repeated} more repeat one of them" if self.repeated else ""
+        yield f"{len(self.levels)} level{'s' * (len(self.levels) > 1)} read{again}"
         yield from (f"  refused: {each}" for each in self.refused[:REFUSED_SHOWN])
         if more := self.refused[REFUSED_SHOWN:]:
             yield f"  and {len(more)} more"

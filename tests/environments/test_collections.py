@@ -180,7 +180,7 @@ def test_a_build_says_what_it_read_and_refused(tmp_path: Path) -> None:
     config = {"environments": {"sokoban": {"tasks": 1, "settings": settings}}, "rollouts": 1}
     pivot.build(config, tmp_path / "store", reporter=Notes())
     first, *refused, last = [line for line in notes if line.startswith("sokoban: ")]
-    assert first == "sokoban: 1 levels; 1 repeat an earlier one" and last == "sokoban:   and 2 more"
+    assert first == "sokoban: 1 level read; 1 more repeat one of them" and last == "sokoban:   and 2 more"
     assert len(refused) == 20 and "levels.txt line 9" in refused[0] and "0 players" in refused[0]
 
 
