@@ -8,15 +8,19 @@ returns a list of content parts adds their pictures to the model's input. ``get_
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from datasets import Dataset
 
 from ...core.images import decode
+from ...models.extras import need
 from ...rollouts.base import Episode
 from ...solvers.credit import Rule
 from .play import DEFAULT_RULE, Game, Parts, Play
 
+EQUAL = 1e-8
+"""Credits of a group that differ by less count as equal."""
 ASK = "Give your whole reply to the tool act. It takes the turn and returns the next picture."
 
 
@@ -144,3 +148,67 @@ class Environments:
 def credit_reward(environments: Sequence[PivotEnvironment], **_: Any) -> list[float | None]:
     """Return the sum of the credit of each rollout: a function for ``reward_funcs`` that shapes the reward."""
     return [None if each.turn_rewards is None else sum(each.turn_rewards) for each in environments]
+
+
+class TurnAdvantages:
+    """GRPOTrainer with an advantage per turn, ``A + credit_weight * (c - mean) / std``.
+
+    Put it before the trainer: ``class Trainer(TurnAdvantages, GRPOTrainer)``. ``A`` is the advantage of the rollout,
+    ``c`` the credit of a generation: the sum over the turns that it took. Mean and population deviation are those over
+    all generations of the group. The turns that a model left out belong to its last generation.
+    """
+
+    credit_weight = 1.0
+    """Weight of the credit."""
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        """Keep the credit of each generation of each rollout; see the trainer."""
+        environments: Sequence[PivotEnvironment] = self.environments  # pyright: ignore[reportAttributeAccessIssue]
+        self._credit = [
+            credit_by_generation(messages, environment.turn_rewards)
+            for messages, environment in zip(completions, environments, strict=True)
+        ]
+        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        """Return the batch with advantages of shape (rollouts, tokens); see the trainer."""
+        trainer: Any = self
+        batch: dict[str, Any] = super()._generate_and_score_completions(inputs)  # pyright: ignore[reportAttributeAccessIssue]
+        size = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+        everywhere: list[list[float]] = need("accelerate.utils", "train").gather_object(self._credit)
+        groups = [everywhere[start : start + size] for start in range(0, len(everywhere), size)]
+        first = trainer.accelerator.process_index * len(inputs)
+        scaled = [each for group in groups for each in standardized(group)][first : first + len(inputs)]
+        said = (batch["completion_mask"] * batch["tool_mask"]).bool()
+        before = said.roll(1, 1)
+        before[:, 0] = False
+        number = (said & ~before).cumsum(1)  # from 1 on
+        parts = said.new_zeros(said.shape, dtype=batch["advantages"].dtype)
+        for row, own in enumerate(scaled):
+            for generation, value in enumerate(own, 1):
+                parts[row, said[row] & (number[row] == generation)] = value
+        batch["advantages"] = batch["advantages"][:, None] + self.credit_weight * parts
+        return batch
+
+
+def credit_by_generation(messages: Sequence[Mapping[str, Any]], turns: Sequence[float] | None) -> list[float]:
+    """Return the credit of each generation of a rollout; empty without credit.
+
+    Args:
+        messages: the completion; each message of the assistant is a generation, and each of its calls takes a turn.
+        turns: credit of every turn.
+    """
+    calls = [len(each.get("tool_calls") or ()) for each in messages if each["role"] == "assistant"]
+    if turns is None or not calls:
+        return []
+    ends = np.cumsum(calls)
+    ends[-1] = len(turns)
+    return [float(sum(turns[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def standardized(group: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return ``(c - mean) / std`` of the credits of a group; 0 where all agree."""
+    flat = np.array([each for own in group for each in own])
+    if not flat.size or np.ptp(flat) < EQUAL:
+        return [[0.0] * len(own) for own in group]
+    return [[float((each - flat.mean()) / flat.std()) for each in own] for own in group]

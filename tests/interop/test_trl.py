@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.images import decode, frame_id
 from pivot.interop.trainers.play import Game
-from pivot.interop.trainers.trl import Environments, PivotEnvironment, credit_reward
+from pivot.interop.trainers.trl import (
+    Environments,
+    PivotEnvironment,
+    TurnAdvantages,
+    credit_by_generation,
+    credit_reward,
+)
 from pivot.tests.interop.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")
@@ -68,7 +75,7 @@ def test_only_the_tool_is_public() -> None:
 def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
     trl: Any = pytest.importorskip("trl")
-    from pivot.tests.interop.tool_player import call_of, make_tool_player
+    from pivot.tests.interop.tool_player import conversation, make_tool_player
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     torch.set_num_threads(1)
@@ -76,19 +83,7 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
     environments = Environments("sokoban", tasks=5, seed=2, settings=settings)
     tasks = Game("sokoban", "test", settings).tasks(5, 2)
 
-    def conversation(moves: Sequence[str]) -> list[dict[str, Any]]:
-        environment = environments()
-        messages: list[dict[str, Any]] = [{"role": "user", "content": environment.reset(task=0)}]
-        for move in moves:
-            if environment._play.is_over:  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-                break
-            empty = [{"type": "text", "text": ""}]
-            messages.append({"role": "assistant", "content": empty, "tool_calls": [call_of(move)]})
-            content = environment.act(call_of(move)["function"]["arguments"]["reply"])
-            messages.append({"role": "tool", "name": "act", "content": content})
-        return messages
-
-    model, processor = make_tool_player(conversation, environments().act)
+    model, processor = make_tool_player(partial(conversation, environments), environments().act)
     seen: list[list[str]] = []
 
     def patches(pixels: Any, grids: Any) -> list[str]:
@@ -103,10 +98,20 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
     def note(environments: Sequence[PivotEnvironment], completions: Any, **_: Any) -> list[float]:
         """A reward of nothing, which sees whole rollouts."""
         for environment, completion in zip(environments, completions, strict=True):
-            rollouts.append((environment.episode, completion, environment.get_reward()))
+            rollouts.append((environment.episode, completion, environment.get_reward(), environment.turn_rewards))
         return [0.0] * len(environments)
 
-    trainer = trl.GRPOTrainer(
+    batches: list[dict[str, Any]] = []
+
+    class Trainer(TurnAdvantages, trl.GRPOTrainer):  # pyright: ignore[reportUntypedBaseClass]
+        credit_weight = 0.5
+
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            batches.append(super()._generate_and_score_completions(inputs))
+            return batches[-1]
+
+    kind: Any = Trainer
+    trainer = kind(
         model=model,
         processing_class=processor,
         environment_factory=environments,
@@ -133,7 +138,7 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
 
     assert len(rollouts) == 20
     sent = {key for call in seen for key in call}
-    for episode, completion, reward in rollouts:
+    for episode, completion, reward, _ in rollouts:
         replies = [
             each["function"]["arguments"]["reply"]
             for message in completion
@@ -158,10 +163,49 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
         assert keys in [_of_one(call, keys) for call in seen], "no call of the model had all pictures of the episode"
     columns = [line for line in trainer.state.log_history if "rewards/PivotEnvironment/mean" in line]
     logged = sum(line["rewards/PivotEnvironment/mean"] for line in columns) / len(columns)
-    assert logged == pytest.approx(sum(reward for _, _, reward in rollouts) / 20, abs=1e-5)
+    assert logged == pytest.approx(sum(reward for _, _, reward, _ in rollouts) / 20, abs=1e-5)
+    (batch,) = batches
+    turns = [(completion, turns) for _, completion, _, turns in rollouts]
+    for start in range(0, 20, 4):
+        _check_advantages(batch, start, turns[start : start + 4])
+
+
+def _check_advantages(batch: dict[str, Any], start: int, group: Sequence[tuple[Any, list[float]]]) -> None:
+    """Check the advantages of a group; a call after the end of an episode takes no turn."""
+    calls = [sum(message["role"] == "assistant" for message in completion) for completion, _ in group]
+    scores = [(turns + [0.0] * 9)[:count] for (_, turns), count in zip(group, calls, strict=True)]
+    flat = [score for own in scores for score in own]
+    for row, own in enumerate(scores, start):
+        said = (batch["completion_mask"][row] * batch["tool_mask"][row]).bool().tolist()
+        runs = _runs(said, batch["advantages"][row].tolist())
+        assert len(runs) == len(own) and all(len(set(run)) == 1 for run in runs)
+        pairs = zip(runs, own, strict=True)
+        rest = {round(run[0] - 0.5 * (score - np.mean(flat)) / np.std(flat), 4) for run, score in pairs}
+        assert len(rest) == 1, "without the credit of their turns, all tokens of a rollout have one advantage"
 
 
 def _of_one(call: list[str], keys: list[str]) -> list[str]:
     """Return the part of a batch of pictures that equals the pictures of one episode, or None."""
     starts = range(len(call) - len(keys) + 1)
     return next((keys for start in starts if call[start : start + len(keys)] == keys), [])
+
+
+def _runs(said: list[bool], values: list[float]) -> list[list[float]]:
+    """Return the values of the tokens of each generation."""
+    runs: list[list[float]] = []
+    for index, (own, value) in enumerate(zip(said, values, strict=True)):
+        if own and not (index and said[index - 1]):
+            runs.append([])
+        if own:
+            runs[-1].append(value)
+    return runs
+
+
+def test_turns_without_a_call_belong_to_the_last_generation() -> None:
+    call, tool = {"role": "assistant", "tool_calls": [{}]}, {"role": "tool"}
+    both, done = {"role": "assistant", "tool_calls": [{}, {}]}, {"role": "assistant"}
+    turns = [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert credit_by_generation([call, tool, both, tool, tool, done], turns) == [1.0, 6.0, 24.0]
+    assert credit_by_generation([call, tool, both, tool, tool], turns) == [1.0, 30.0]
+    assert credit_by_generation([done], turns) == [31.0]
+    assert credit_by_generation([call], None) == credit_by_generation([], turns) == []

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pivot.interop.trainers.trl import Environments
 from pivot.models.extras import need
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 
@@ -26,6 +27,20 @@ def text_of(move: str) -> str:
     """Return the call in the form of TRL's chat template."""
     function = call_of(move)["function"]
     return f'<tool_call>\n{{"name": "act", "arguments": {json.dumps(function["arguments"])}}}\n</tool_call>'
+
+
+def conversation(environments: Environments, moves: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the messages of an episode with these moves."""
+    environment = environments()
+    messages: list[dict[str, Any]] = [{"role": "user", "content": environment.reset(task=0)}]
+    for move in moves:
+        if environment._play.is_over:  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+            break
+        empty = [{"type": "text", "text": ""}]
+        messages.append({"role": "assistant", "content": empty, "tool_calls": [call_of(move)]})
+        content = environment.act(call_of(move)["function"]["arguments"]["reply"])
+        messages.append({"role": "tool", "name": "act", "content": content})
+    return messages
 
 
 def make_tool_player(
