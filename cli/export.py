@@ -24,7 +24,7 @@ class ExportOptions(Options):
     """Options of ``pivot export``."""
 
     kind: str
-    """Registered format: credit, corrections, pairs, privileged, processbench, analyzer or dataset."""
+    """Registered format: credit, corrections, pairs, privileged, analyzer or dataset."""
     store: AddressField
     """Folder of a finished store, or its s3:// address."""
     out: AddressField
@@ -53,7 +53,7 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     credit: needed turns, slack and a score per turn. corrections: certified actions in the agent's own prompts (TRL
     SFTTrainer). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts
-    for self-distillation. processbench: whole episodes with the first wrong step. analyzer: the dataset as chats. The
+    for self-distillation. analyzer: the dataset as chats. The
     store stays as it is; run the same command again to resume. Prove an export with: pivot verify STORE --export DIR
 
     [bold]Examples[/]

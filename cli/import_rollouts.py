@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from ..core.errors import ConfigError, PivotError
 from ..flows.pipeline import BuildResult
 from ..interop import run as importing
-from ..interop.dry_run import understood
 from ..interop.reading import Problem, Reading
 from ..interop.run import ImportResult
 from ..rollouts.policies.imported import Compared, LeftOut
@@ -47,7 +46,7 @@ class ImportOptions(Options):
     model: str = ""
     """Model that acted."""
     dry_run: bool = False
-    """Read and audit all episodes, show how the first was parsed and what the source would yield, and write nothing."""
+    """Read and audit all episodes, show what the source would yield, and write nothing."""
 
     @field_validator("format")
     @classmethod
@@ -97,9 +96,10 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
     """
     if options.dry_run:
         reading = Reading(options.source, options.format, options.settings, options.require, options.option)
-        understood(reading, _show_line)
         with ProgressBars() as bars:
             reading.run(bars)
+        if not (reading.audits or reading.problems):
+            raise ConfigError(f"{options.source} holds no episode")
         _show_problems(reading.problems, all_of_them=False)
         _show_yield(reading.yields(), None, [each.text for each in reading.remedies], reading.repeated)
         return
@@ -118,13 +118,6 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
             **workers.model_dump(),
         )
     _show(options, result)
-
-
-def _show_line(name: str, value: str) -> None:
-    """Show one fact about the parsed episode."""
-    out.print(styled((name, "dim")))
-    for line in value.splitlines():
-        out.print(styled(f"    {line}"), soft_wrap=True)
 
 
 def _show(options: ImportOptions, result: ImportResult) -> None:

@@ -57,7 +57,7 @@ def export(
         out: folder of the export; new, empty, or with an export of the same format: a finished one is replaced, an
             unfinished one resumed.
         format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
-            ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
+            ``privileged``, ``analyzer``, ``dataset``.
         settings: settings of the format, such as ``{"rule": "slack"}``.
         environments: environments of the store; all by default.
         **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.

@@ -123,9 +123,7 @@ NEEDY = {"build", "merge", "probe", "relabel"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
 """Commands that fail without the store's code."""
-USEFUL = {"compare", "plot", "report", "view", "peek"} | {
-    f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
-}
+USEFUL = {"compare", "plot", "report", "view", "peek", "export analyzer", "export dataset"}
 """Commands that succeed without the store's code."""
 
 

@@ -117,7 +117,7 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
     confirmed = facts.evidence(row["episode_id"])
     if row["evidence"] != confirmed or not confirmed:
         yield f"evidence is {row['evidence']}, the store has {confirmed or 'none, which makes no row'}"
-    if kind in ("credit", "processbench"):
+    if kind == "credit":
         yield from CHECKS[kind](row, facts, episode, label or {})
     elif label is None or not label["accepted"]:
         yield "its episode has no accepted label"
@@ -240,24 +240,6 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         yield f"score is {row['score']}, the rule {row['rule']!r} gives {scores.get(row['rule'])}"
 
 
-def _processbench(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
-    steps = facts.steps.get(row["episode_id"], [])
-    if not episode["success"] and not label.get("accepted"):
-        yield "it is neither a success nor a failure with an accepted label"
-        return
-    expected = {
-        "id": row["episode_id"],
-        "label": -1 if episode["success"] else label["pivot_step"],
-        "final_answer_correct": bool(episode["success"]),
-        "steps": [step["response"] for step in steps],
-        "actions": episode["actions"],
-        "generator": episode["policy"],
-    }
-    yield from (f"{name} is {row[name]!r:.200}, the store has {right!r:.200}" for name, right in expected.items()
-                if row[name] != right)  # fmt: skip
-    yield from _pictures(row, [step["frame_id"] for step in steps])
-
-
 def _privileged(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
     del episode
     if row["t"] != label["pivot_step"]:
@@ -288,7 +270,6 @@ CHECKS: Mapping[str, Check] = {
     "corrections": _correction,
     "pairs": _pair,
     "credit": _credit,
-    "processbench": _processbench,
     "privileged": _privileged,
     "analyzer": _analyzer,
 }

@@ -14,7 +14,7 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
 from pivot.tests.dataset.export_rows import Facts, row_problems
 
-KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
+KINDS = ("credit", "corrections", "pairs", "privileged", "analyzer")
 STRENGTH = {
     "sokoban": "exact",
     "frozenlake": "exact",

@@ -20,7 +20,7 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
 from pivot.tests.dataset.export_rows import Facts, row_problems
 
-KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
+KINDS = ("credit", "corrections", "pairs", "privileged", "analyzer")
 Row = dict[str, Any]
 
 
@@ -98,8 +98,6 @@ def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Pat
         with pytest.raises(ConfigError, match=rf"export {kind}: found environment svg: .*convention.*--env frozenlake"):
             pivot.export(made, tmp_path / kind, format=kind)
     assert pivot.export(made, tmp_path / "pairs", format="pairs", environments=["frozenlake"]).files
-    rows = _rows(_exported(made, tmp_path / "bench", "processbench"), "processbench")
-    assert {row["certificate_kind"] for row in rows if row["env"] == "svg"} <= {"convention"}
     with pytest.raises(ConfigError, match="environments: found 'sokobn'"):
         pivot.export(store, tmp_path / "none", format="pairs", environments=["sokobn"])
     with pytest.raises(ConfigError, match="setting of export credit: rule: found 'verl'"):
@@ -192,7 +190,6 @@ PROVED = {
     "corrections": {"action": "fly", "need": 99, "turns_left": 99, "completion": None, "sibling_id": "nobody"},
     "pairs": {"chosen": None, "rejected": None, "t": 0, "safe_actions": [], "chosen_action": "fly"},
     "privileged": {"info": "{}", "demonstration": ["fly"], "failure_reason": "lie", "pivot_step": 99},
-    "processbench": {"label": 77, "steps": [], "final_answer_correct": None, "id": "lie", "generator": "lie"},
     "analyzer": {"messages": None, "prompt_hash": "lie", "failure_mode": "lie"},
 }
 

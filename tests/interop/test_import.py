@@ -205,7 +205,7 @@ def test_no_label_without_evidence_is_accepted_and_every_row_says_what_it_rests_
     assert facts == {(): "nothing that confirms its actions", ("read",): "read"}
 
 
-@pytest.mark.parametrize("kind", ["analyzer", "corrections", "credit", "processbench"])
+@pytest.mark.parametrize("kind", ["analyzer", "corrections", "credit"])
 def test_an_export_has_confirmed_episodes_alone(confirmed: Path, tmp_path: Path, kind: str) -> None:
     pivot.export(confirmed, tmp_path / "out", format=kind, workers=1)
     rows = [row for path in (tmp_path / "out").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]

@@ -44,13 +44,6 @@ def test_all_problems_are_shown_where_no_table_has_them(tmp_path: Path) -> None:
     assert "line 25:" in shown and "the table imports" not in shown
 
 
-def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "source", episode("up", 3, [], "left", truncated=True, mystery=[1]))
-    shown = run("import", source, "--dry-run")
-    assert "up, right, -, left" in shown and '{"mystery":[1]}' in shown and "#@ $.#" in shown
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
 def test_a_dry_run_counts_all_episodes_and_prints_the_dialect_of_all_replies(tmp_path: Path) -> None:
     """The first episode alone is in the grammar of the environment."""
     said = ["action", *["answer"] * 9]
@@ -58,6 +51,7 @@ def test_a_dry_run_counts_all_episodes_and_prints_the_dialect_of_all_replies(tmp
     shown = " ".join(run("import", write_lines(tmp_path / "source", *lines), "--dry-run").split())
     table, _, remedy = shown.partition("yield")[2].partition("→")
     assert {"10", "40", "36"} <= {*table.split()}  # episodes, turns, unread turns
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
     assert remedy.startswith(" 36 of 40 replies hold no action in <action>")
     assert "<answer> alone, only if replies without it were unusable turns: --option tag=answer" in remedy
 

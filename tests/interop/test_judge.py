@@ -270,7 +270,7 @@ def test_an_import_without_prompts_has_no_pairs(tmp_path: Path) -> None:
     pivot.import_rollouts(
         write_lines(tmp_path / "source", recorded), tmp_path / "store", options={"evidence": "declared"}
     )
-    for kind in ("pairs", "corrections", "privileged", "processbench"):
+    for kind in ("pairs", "corrections", "privileged"):
         with pytest.raises(ConfigError, match=r"without prompts.*Recorder\.note\(messages="):
             pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
 
