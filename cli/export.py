@@ -60,7 +60,7 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     pivot export pairs runs/first --out runs/first-pairs
 
-    pivot export corrections runs/first --out runs/first-plans --env sokoban --set replies=template
+    pivot export credit runs/first --out runs/first-credit --env sokoban --set rule=slack
     """
     with ProgressBars() as bars:
         result = write_export(

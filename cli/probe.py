@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from ..core.errors import ConfigError
 from ..datasets.store.store import Store
 from ..flows import probe as probing
-from ..insight.probe.arms import BOUND, PROBE_ARMS
 from ..insight.probe.bounds import bounds_of
 from ..insight.probe.rates import (
     ARM_HEADER,
@@ -17,12 +16,11 @@ from ..insight.probe.rates import (
     arm_tables,
     arms_of,
     group_rows,
-    lift_rows,
     probe_settings,
     refuted_labels,
     verdict_lines,
 )
-from ..insight.probe.records import ProbeSettings
+from ..insight.probe.records import BOUND, PROBE_ARMS, ProbeSettings
 from ..insight.stats import Format, csv_text
 from .build import WORKERS
 from .compare import CHOICES
@@ -129,7 +127,6 @@ def _show_rates(store: Store, style: Format) -> None:
     else:
         for env, rows in arm_tables(rates).items():
             show_table(f"{env}: retries that return more, and that reach the goal", ARM_HEADER, rows)
-        show_table("Suffix lift, %", ("environment", "fail", *arms_of(rates)), lift_rows(rates))
         header = ("environment", "store", *arms_of(rates))
         show_table("Groups whose returns agree (σ = 0), %", header, group_rows(groups, rates, "sigma0"))
         show_table("Groups without a success, %", header, group_rows(groups, rates, "all_fail"))

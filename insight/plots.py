@@ -7,7 +7,7 @@ Nothing opens a window.
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,9 +17,8 @@ from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 from ..datasets.store.nights import nights_of
 from ..models.extras import need
-from .probe.arms import PROBE_ARMS
 from .probe.rates import ArmRate, arm_rates
-from .probe.records import SETTINGS_FILE
+from .probe.records import PROBE_ARMS, SETTINGS_FILE
 
 EXTRA = "plots"
 BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#9A9A9A", "#222222"
@@ -52,9 +51,7 @@ def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
             pictures[name] = draw(root, connection)
     store = nights.get("")  # each night has a probe of its own
     if store is not None and SETTINGS_FILE in store.manifest():
-        groups, rates = arm_rates(store)
-        pictures["lift"] = lift_bars(rates)
-        pictures["zero_variance"] = zero_variance_bars({each.env: each.sigma0 for each in groups}, rates)
+        pictures["lift"] = lift_bars(arm_rates(store)[1])
     return {f"{name}.{suffix}": _encoded(figure, suffix) for name, figure in pictures.items() if figure is not None}
 
 
@@ -229,44 +226,13 @@ def lift_bars(rates: Sequence[ArmRate]) -> Figure | None:
             value, low, high = (100 * part for part in (each.lift.value, each.lift.low, each.lift.high))
             axes.bar(place, value, color=PALETTE[number], hatch=HATCHES[number], edgecolor="white", width=0.75)
             axes.errorbar(place, value, [[value - low], [high - value]], fmt="none", ecolor=BLACK, capsize=3)
-            _number(axes, place, value, high)
+            at = (place, high)
+            axes.annotate(f"{value:.1f}", at, (0, 2), textcoords="offset points", ha="center", fontsize=8, color=BLACK)
         axes.set_xticks(range(len(arms)), [plain(each.arm) for each in arms], rotation=30, fontsize=8)
-    _share_axis(panels, "lift, %", [100 * each.lift.high for each in rates if each.lift is not None])
-    return figure
-
-
-def _number(axes: Any, place: int, value: float, top: float) -> None:
-    """Write a percentage above ``top``, the height of its bar or interval."""
-    axes.annotate(
-        f"{value:.1f}", (place, top), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=BLACK
-    )
-
-
-def _share_axis(panels: Sequence[Any], label: str, tops: Sequence[float]) -> None:
-    """Scale the shared y axis to the highest share, at most to 100 %."""
-    panels[0].set_ylim(0, min(100, 1.2 * max(10, *tops)))
+    tops = [100 * each.lift.high for each in rates if each.lift is not None]
+    panels[0].set_ylim(0, min(100, 1.2 * max(10, *tops)))  # a scale that all panels share
     for axes in panels[::MOST_ACROSS]:
-        axes.set_ylabel(label)
-
-
-def zero_variance_bars(stored: Mapping[str, float | None], rates: Sequence[ArmRate]) -> Figure | None:
-    """Draw the share of zero-variance groups, as stored and with the new returns of each arm (paper, Fig. 2c)."""
-    envs = {env: list(some) for env, some in groupby(rates, lambda each: each.env) if stored.get(env) is not None}
-    if not envs:
-        return None
-    figure, panels = _panels(list(envs), 4.4, 2.7, "Groups whose eight returns are equal (σ = 0), %")
-    tops: list[float] = []
-    for axes, (env, arms) in zip(panels, envs.items(), strict=True):
-        before = stored[env] or 0.0
-        names = ["store", *(plain(each.arm) for each in arms)]
-        values = [100 * before, *(100 * (each.sigma0 or 0.0) for each in arms)]
-        axes.bar(names, values, color=[GREY, *[BLUE] * len(arms)], width=0.75)
-        for place, value in enumerate(values):
-            _number(axes, place, value, value)
-        axes.axhline(100 * before, color=GREY, linestyle="--", linewidth=1)
-        axes.set_xticks(range(len(names)), names, rotation=30, fontsize=8)
-        tops += values
-    _share_axis(panels, "groups, %", tops)
+        axes.set_ylabel("lift, %")
     return figure
 
 

@@ -18,9 +18,8 @@ from ..core.plugins import STORED
 from ..core.progress import Reporter
 from ..core.records import to_row
 from ..core.storage import Address, open_storage, parse_address
-from ..datasets.store.audit import audit_record
 from ..datasets.store.config import PartConfig, RunConfig, env_config, make_config
-from ..datasets.store.imports import IMPORTS
+from ..datasets.store.imports import IMPORTS, audit_record
 from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import AUDIT, DATASET_FOLDER, RUN, Store
@@ -35,8 +34,7 @@ from ..rollouts.policies.imported import Compared, Imported, ImportedSettings
 from .audit import Finding
 from .base import UnreadableError
 from .episode import RecordedEpisode
-from .levels import replies_of, slots_of
-from .prompts import Prompts, calls_of
+from .levels import Prompts, calls_of, replies_of, slots_of
 from .reading import EPISODES_AT_ONCE, Entry, EnvPlan, Problem, Reading, digest_of
 
 IMPORT = "import"

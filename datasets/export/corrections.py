@@ -1,7 +1,7 @@
 """Certified corrections: from the pivot of each failure, the prompts and actions of the plan that still worked."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -32,13 +32,6 @@ COMPLETION = Column("completion", MESSAGES, "The reply with the certified action
 CORRECTIONS = TableSchema("corrections", DOC, (*TURN, PROMPT, COMPLETION, IMAGES, *MORE), repeats=True)
 
 
-class CorrectionSettings(Settings):
-    """Settings of the format."""
-
-    replies: Literal["sibling", "template"] = "sibling"
-    """Source of the reply: a rollout of the level that took the action there, if there is one; or always a template."""
-
-
 class CorrectionsExporter(PlanExporter):
     """Rows of corrections."""
 
@@ -47,8 +40,7 @@ class CorrectionsExporter(PlanExporter):
         "Each row is one turn of a plan that still worked from the pivot of a failure: the agent's prompt, and a reply "
         "with the certified action."
     )
-    config_type: ClassVar[type[Settings]] = CorrectionSettings
-    settings: CorrectionSettings
+    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
         """Return the columns."""
@@ -61,9 +53,8 @@ class CorrectionsExporter(PlanExporter):
             for each in shard.episodes():
                 shared = provenance(each, kind, (*TURN, *LABEL))
                 for turn in turns.plan(each):
-                    name, sibling = turn.prompt.prompt_hash, None
-                    if self.settings.replies == "sibling":
-                        sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])
+                    name = turn.prompt.prompt_hash
+                    sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])
                     step = each.steps[min(turn.t, len(each.steps) - 1)]
                     reply = turns.written(each, step, turn.action, turn) if sibling is None else sibling.said
                     if reply is None:

@@ -10,9 +10,9 @@ and no level is on both sides even under two task ids. Split by ``episode``, a s
 
 import hashlib
 import random
-from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -160,31 +160,19 @@ class FrameReader:
     """Decodes the stored frames of one shard; episodes come level by level, so each is decoded about once."""
 
     def __init__(self, frames: pa.Table) -> None:
-        ids = frames["frame_id"].to_pylist()
-        self._rows = {name: row for row, name in enumerate(ids)}
-        self._images = frames["image"]
+        ids, images = frames["frame_id"].to_pylist(), frames["image"]
+        rows = {name: row for row, name in enumerate(ids)}
         self._formats = dict(zip(ids, frames["format"].to_pylist(), strict=True))
-        self._decoded: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
 
-    def encoded(self, frame_id: str) -> bytes:
-        """Return the stored bytes of a frame.
+        def encoded(frame_id: str) -> bytes:
+            if frame_id not in rows:
+                raise StoreError(f"the frame {frame_id!r} of a step is not stored; restore the store from a copy")
+            return images[rows[frame_id]].as_py()
 
-        Raises:
-            StoreError: a step names a frame that is not stored.
-        """
-        if frame_id not in self._rows:
-            raise StoreError(f"the frame {frame_id!r} of a step is not stored; restore the store from a copy")
-        return self._images[self._rows[frame_id]].as_py()
-
-    def pixels(self, frame_id: str) -> NDArray[np.uint8]:
-        """The decoded RGB of a frame, shape (height, width, 3)."""
-        if frame_id in self._decoded:
-            self._decoded.move_to_end(frame_id)
-            return self._decoded[frame_id]
-        pixels = self._decoded[frame_id] = decode(self.encoded(frame_id))
-        if len(self._decoded) > KEPT_FRAMES:
-            self._decoded.popitem(last=False)
-        return pixels
+        self.encoded = encoded
+        """Returns the stored bytes of a frame; StoreError for a frame of a step that is not stored."""
+        self.pixels: Callable[[str], NDArray[np.uint8]] = lru_cache(KEPT_FRAMES)(lambda name: decode(encoded(name)))
+        """Returns the decoded RGB of a frame, shape (height, width, 3); no cycle keeps the frames in memory."""
 
     def image(self, pixels: NDArray[np.uint8], frame_id: str) -> dict[str, Any]:
         """Return a picture composed of frames as an image cell, in the format of the frames."""

@@ -212,7 +212,7 @@ class Store:
 
     @cached_property
     def audit(self) -> dict[str, Any]:
-        """The record of how the source of an import was read, and what its rows add up to (:mod:`.audit`)."""
+        """The record of how the source of an import was read, and what its rows add up to (:mod:`.imports`)."""
         return self.storage.read_json(AUDIT)
 
     def evidence(self, shard: Shard) -> dict[str, tuple[str, ...]] | None:
@@ -310,14 +310,7 @@ class Store:
     def lazy(self) -> StoreFrames:
         """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
         self.check_presence((*STORE_TABLES, LABELS))
-        return StoreFrames(
-            episodes=self.scan(EPISODES),
-            steps=self.scan(STEPS),
-            frames=self.scan(FRAMES),
-            prompts=self.scan(PROMPTS),
-            calls=self.scan(CALLS),
-            labels=self.scan(LABELS),
-        )
+        return StoreFrames(**{schema.name: self.scan(schema) for schema in (*STORE_TABLES, LABELS)})
 
     def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
         """Return a lazy polars frame over a table, or some shards of it."""

@@ -6,7 +6,7 @@ answer was stored.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -14,8 +14,7 @@ from ...core.messages import UNKNOWN, Call
 from .store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Sums over the calls of one role."""
 
     role: str
@@ -68,16 +67,12 @@ def model_usage(store: Store) -> list[Usage]:
             pl.col("attempts").filter(sent).sum().alias("tries"),
             pl.col("prompt_tokens").filter(sent).sum(),
             pl.col("completion_tokens").filter(sent).sum(),
-            pl.col("cost").sum(),
-            pl.col("cost").filter(sent).count().alias("priced"),
+            pl.when(pl.col("cost").filter(sent).count() > 0).then(pl.col("cost").sum()).alias("cost"),
         )
         .sort("role")
         .collect()
     )
-    return [
-        Usage(**{name: value for name, value in row.items() if name not in ("priced", "cost")}, cost=_cost(row))
-        for row in rows.to_dicts()
-    ]
+    return [Usage(*row) for row in rows.iter_rows()]
 
 
 def left_out(store: Store) -> list[str]:
@@ -143,22 +138,7 @@ _LOST = {
 """Consequence of each missing field."""
 
 
-def _cost(row: dict[str, float]) -> float | None:
-    return row["cost"] if row["priced"] else None
-
-
 def usage_rows(store: Store) -> list[list[str | int]]:
     """Return the cells under ``USAGE_HEADER``."""
-    return [
-        [
-            usage.role,
-            usage.requests,
-            usage.unanswered,
-            usage.cached,
-            usage.tries,
-            usage.prompt_tokens,
-            usage.completion_tokens,
-            "–" if usage.cost is None else f"{usage.cost:.4f}",
-        ]
-        for usage in model_usage(store)
-    ]
+    usages = model_usage(store)
+    return [[*usage[:-1], "–" if usage.cost is None else f"{usage.cost:.4f}"] for usage in usages]

@@ -14,9 +14,8 @@ from typing import Any
 from ...environments.base import PivotEnv
 from ...rollouts.confirm import Move, confirm
 from ...rollouts.policies.imported import Evidence, LeftOut, evidence_of
-from ..store.audit import audit_record
 from ..store.config import Shard
-from ..store.imports import IMPORTS
+from ..store.imports import IMPORTS, audit_record
 from ..store.schema import EPISODES, STEPS
 from ..store.store import AUDIT, Store
 from ..store.tables import Rows, steps_by_episode

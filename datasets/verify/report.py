@@ -11,23 +11,8 @@ _TABLES = (*(schema.name for schema in STORE_TABLES), LABELS.name)
 
 
 @dataclass(slots=True)
-class ShardReport:
-    """Checked rows and problems of one shard."""
-
-    shard: Shard
-    problems: list[str] = field(default_factory=list)
-    checked: dict[str, int] = field(default_factory=dict)
-    unproved: int = 0
-    """Number of labels that no independent search could decide."""
-    prose: int = 0
-    """Number of accepted labels with unverified text of a teacher."""
-    simulated: bool = False
-    """Whether rewards and pictures come from a simulator whose renders do not repeat."""
-
-
-@dataclass(slots=True)
 class Report:
-    """The outcome of a verification."""
+    """The outcome of a verification of a store, or of one shard."""
 
     problems: list[str] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
@@ -37,6 +22,12 @@ class Report:
     """Rows and files that were taken as stored, with the reason."""
     files: dict[str, int] = field(default_factory=dict)
     """Number of verified files, by the folder of their table or dataset."""
+    shard: Shard | None = None
+    """The shard, in the report of one."""
+    prose: int = 0
+    """Number of accepted labels with unverified text of a teacher."""
+    simulated: bool = False
+    """Whether rewards and pictures come from a simulator whose renders do not repeat."""
 
     @property
     def holds(self) -> bool:

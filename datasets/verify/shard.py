@@ -43,7 +43,7 @@ from ..store.store import Store, stored_failures
 from ..store.tables import Rows, stored_verdict
 from .compare import Same, differences, footer_problems, picture_problem, schema_differences
 from .replay import replayed
-from .report import ShardReport
+from .report import Report
 
 
 def verify_shard(
@@ -53,7 +53,7 @@ def verify_shard(
     tasks: Sequence[Task] | None,
     split: ShardSplit | None,
     follow: bool = False,
-) -> ShardReport:
+) -> Report:
     """Verify one shard of a store; every problem found is described, none raises.
 
     Args:
@@ -64,7 +64,7 @@ def verify_shard(
         split: facts of other shards that decide the splits of this one; None if they cannot be recomputed.
         follow: whether files of this machine that settings name are read.
     """
-    report, store = ShardReport(shard), Store(root, config)
+    report, store = Report(shard=shard), Store(root, config)
     try:
         _verify(store, shard, tasks, split, report, follow=follow)
     except MemoryError:
@@ -82,7 +82,7 @@ def _verify(
     shard: Shard,
     tasks: Sequence[Task] | None,
     split: ShardSplit | None,
-    report: ShardReport,
+    report: Report,
     *,
     follow: bool,
 ) -> None:
@@ -121,9 +121,7 @@ def _verify(
         report.checked["training rows"] += table.num_rows if schema is DATASET else 0
 
 
-def _read(
-    store: Store, name: str, schema: TableSchema, report: ShardReport, expected: pa.Schema | None = None
-) -> pa.Table:
+def _read(store: Store, name: str, schema: TableSchema, report: Report, expected: pa.Schema | None = None) -> pa.Table:
     """Read a table of the store and check its columns, their metadata and the footer of its file."""
     table = read_table(store.storage, name, schema)
     report.problems += schema_differences(name, table.schema, schema.arrow if expected is None else expected)
@@ -150,7 +148,7 @@ def _compare_rollouts(
     shard: Shard,
     tasks: Sequence[Task] | None,
     stored: Mapping[TableSchema, pa.Table],
-    report: ShardReport,
+    report: Report,
 ) -> None:
     policy, tolerance = store.run.policy(), store.run.envs[shard.env].config.tolerance
     stage = RolloutStage(store, shard, stored_tasks(stored[EPISODES]) if tasks is None else tasks)
@@ -270,7 +268,7 @@ def _same_pictures(stored: Any, made: Any) -> bool | str:  # a picture, a struct
 # Labels
 
 
-def _compare_labels(stage: LabelStage, rows: Rows, report: ShardReport) -> None:
+def _compare_labels(stage: LabelStage, rows: Rows, report: Report) -> None:
     """Compare labels, their prompts and their requests with those of the stage, and prove each by a second search."""
     store, problems = stage.store, report.problems
     for name, schema, made in stage.make(Pending("")).tables:

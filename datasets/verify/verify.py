@@ -24,11 +24,11 @@ from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
 from .files import PROBE_FOLDER, card_problems, file_problems, run_problems
 from .imports import import_problems
 from .replay import stored_policy
-from .report import Report, ShardReport
+from .report import Report
 from .shard import refused_code, verify_shard
 from .views import view_problems
 
-Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Iterator[ShardReport]]
+Stream = Callable[[Callable[..., Report], Sequence[tuple[Any, ...]]], Iterator[Report]]
 STAGE = "verify"
 
 
@@ -76,15 +76,13 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     episodes = {shard: LabelStage(store, shard).episodes for shard in shards}
     progress.start(STAGE, sum(episodes.values()))
     arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
-    reports: dict[Shard, ShardReport] = {}
+    reports: dict[Shard | None, Report] = {}
     for part in stream(verify_shard, arguments):
         reports[part.shard] = part
         progress.advance(STAGE, episodes[part.shard])
     progress.finish(STAGE)
     for shard in shards:
-        report.problems += reports[shard].problems
-        report.unproved += reports[shard].unproved
-        report.count(reports[shard].checked)
+        report.add("", reports[shard])
     if prose := sum(each.prose for each in reports.values()):
         report.notes.append(
             f"the guidance of {prose} accepted labels is prose and was not proved: the run asked for free text of the "
@@ -106,7 +104,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     return report
 
 
-def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:
+def _one_by_one(call: Callable[..., Report], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Report]:
     for each in arguments:
         yield call(*each)
 

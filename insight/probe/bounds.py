@@ -28,8 +28,7 @@ from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
 from ...rollouts.base import Batch, Episode, Status, TaskRollouts, episode_id
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches
-from .arms import BOUND
-from .records import BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
+from .records import BOUND, BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
 from .rollback import Planned, RollbackPolicy
 
 RULE_OF_THREE = 3.0

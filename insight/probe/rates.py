@@ -18,8 +18,7 @@ from ...core.intervals import Interval, mean_of, sums_by_level
 from ...datasets.sql.database import CLOSED, DERIVED
 from ...datasets.store.parquet import read_table
 from ...datasets.store.store import Store
-from .arms import PROBE_ARMS
-from .records import PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
+from .records import PROBE, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
 
 EXACT = "exact"
 
@@ -226,16 +225,6 @@ def arm_tables(rates: Sequence[ArmRate]) -> dict[str, list[tuple[str | int, ...]
         ]
         for env, some in groupby(rates, lambda each: each.env)
     }
-
-
-def lift_rows(rates: Sequence[ArmRate]) -> list[tuple[str | int, ...]]:
-    """Return rows of environment, failures, and the lift rate of every arm in percent, as in the paper's tables."""
-    rows: list[tuple[str | int, ...]] = []
-    for env, some in groupby(rates, lambda each: each.env):
-        arms = {each.arm: each for each in some}
-        lifts = [_share(arms[arm].lift and arms[arm].lift.value) if arm in arms else "" for arm in arms_of(rates)]  # pyright: ignore[reportOptionalMemberAccess]
-        rows.append((env, max(each.failures + each.nothing_left for each in arms.values()), *lifts))
-    return rows
 
 
 def group_rows(groups: Sequence[GroupRates], rates: Sequence[ArmRate], which: str) -> list[tuple[str, ...]]:

@@ -1,8 +1,12 @@
-"""Rows and settings of a probe: one row per retry, in files next to the tables of the store."""
+"""Arms, settings and rows of a probe: one row per retry, in files next to the tables of the store.
 
+An arm says from which step a retry of a failure starts, and its hint.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -10,7 +14,7 @@ from ...core.plugins import Settings
 from ...core.records import Stored
 from ...datasets.store.config import Shard
 from ...datasets.store.schema import TableSchema, columns_of
-from .arms import DEFAULT_ARMS
+from ...training.policy_rl.hindsight.contexts import random_other_step
 
 FOLDER = "probe"
 SETTINGS_FILE = f"{FOLDER}/probe.json"
@@ -20,6 +24,52 @@ VERSION = "1"
 """Version of the rows; raised when equal inputs give different rows."""
 DECIMALS = 8
 """Number of decimals to which returns are compared, as in the statistics of groups."""
+
+
+Restore = Literal["pivot", "before", "after", "random"]
+Hint = Literal["none", "self", "teacher"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeArm:
+    """One condition of the probe."""
+
+    name: str
+    summary: str
+    """Half a sentence for ``--help`` and the docs."""
+    restore: Restore = "pivot"
+    hint: Hint = "none"
+
+    def step(self, episode_id: str, pivot: int, num_steps: int) -> int | None:
+        """Return the step whose state is restored, None if the episode has no such step.
+
+        Args:
+            episode_id: decides the random step.
+            pivot: t*.
+            num_steps: T; steps 0 to T - 1 were taken.
+        """
+        if self.restore == "random":
+            return random_other_step(episode_id, pivot, num_steps) if num_steps > 1 else None
+        step = pivot + {"pivot": 0, "before": -1, "after": 1}[self.restore]
+        return step if 0 <= step < num_steps else None
+
+
+PROBE_ARMS: Mapping[str, ProbeArm] = {
+    arm.name: arm
+    for arm in (
+        ProbeArm("no_hint", "from t*, without a hint"),
+        ProbeArm("after", "from t* + 1, without a hint: the lost step is kept", "after"),
+        ProbeArm("self", "from t*, with m* and guidance by the policy's own model", hint="self"),
+        ProbeArm("teacher", "from t*, with m* and the label's guidance", hint="teacher"),
+        ProbeArm("random", "control: from a uniform random other step", "random"),
+        ProbeArm("before", "control: from t* - 1", "before"),
+    )
+}
+"""Arms by name, in the order of tables. The order is also part of the ids of retries: new arms go to the end."""
+
+DEFAULT_ARMS = tuple(PROBE_ARMS)
+BOUND = "bound"
+"""Arm that chooses the step of each retry by earlier outcomes; see :mod:`.bounds`. It has its own rows."""
 
 
 class RetryStatus(StrEnum):
@@ -38,8 +88,6 @@ class ProbeSettings(Settings):
     arms: tuple[str, ...] = Field(default=DEFAULT_ARMS, min_length=1)
     resamples: int = Field(default=1, ge=1, le=10_000)
     """Retries of a failure in every arm."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount of suffix returns, from the restored step on."""
     retries: int = Field(default=16, ge=1, le=1000)
     """Expected number of retries per success in arm bound; used to choose the next step to retry."""
     budget: int | None = Field(default=None, ge=1)
@@ -124,11 +172,6 @@ def probe_file(shard: Shard) -> str:
 def receipt_file(shard: Shard) -> str:
     """Return the relative path of the receipt of a shard's retries."""
     return f"{RECEIPTS}/{shard.stem}.json"
-
-
-def suffix_return(rewards: list[float], start: int, gamma: float) -> float:
-    """Return the discounted sum of ``rewards`` from step ``start`` on (paper, suffix return)."""
-    return sum(gamma**t * reward for t, reward in enumerate(rewards[start:]))
 
 
 def is_lift(old: float, new: float) -> bool:

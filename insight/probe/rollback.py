@@ -17,7 +17,7 @@ from ...environments.base import Task
 from ...environments.turns import Reply, StudentPrompt, Turn
 from ...labeling.hindsight import Hindsight, teacher_prompt
 from ...rollouts.base import Episode, Policy, Status, TaskRollouts
-from .records import VERSION, ProbeSettings, Retry, RetryStatus, is_lift, suffix_return
+from .records import VERSION, Retry, RetryStatus, is_lift
 
 ROLLBACK = "rollback"
 
@@ -130,16 +130,13 @@ def rollback_policy(store: Store, policy: Policy | None = None) -> RollbackPolic
     return RollbackPolicy(policy or store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
 
 
-def finish_row(
-    row: Retry, plan: Planned, episode: Episode, settings: ProbeSettings, *, exact: bool, tolerance: float
-) -> None:
+def finish_row(row: Retry, plan: Planned, episode: Episode, *, exact: bool, tolerance: float) -> None:
     """Write the outcome of a retry into its row.
 
     Args:
         row: row of the planned retry.
         plan: the planned retry.
         episode: the episode of the retry, from the first step on.
-        settings: settings of the probe.
         exact: whether the environment repeats its pictures to the pixel.
         tolerance: largest difference of repeated rewards.
     """
@@ -157,8 +154,8 @@ def finish_row(
         return
     suffix = episode.steps[start:]
     row.status = RetryStatus.DONE
-    row.old_return = suffix_return(plan.failure.rewards, start, settings.gamma)
-    row.new_return = suffix_return(episode.rewards, start, settings.gamma)
+    row.old_return = sum(plan.failure.rewards[start:])
+    row.new_return = sum(episode.rewards[start:])
     row.lift = is_lift(row.old_return, row.new_return)
     row.success = bool(episode.success)
     row.actions = [step.action for step in suffix]

@@ -1,13 +1,12 @@
 """Probe a store: retry all its failures, shard by shard, and list the result in the manifest.
 
-Shards of an embedded policy go to worker processes; shards of a served policy share one event
-loop, so that its model stays busy across them. Finished retries are kept: the same call resumes.
+Shards of an embedded policy go to worker processes; a served policy plays one shard at a time, whose retries keep its
+model busy. Finished retries are kept: the same call resumes.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from ...core import admission
@@ -23,12 +22,11 @@ from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
-from .arms import BOUND, PROBE_ARMS
 from .bounds import bound_shard
 from .rates import probe_settings
-from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
+from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .rollback import rollback_policy
-from .shard import ProbeFiles, ShardProbe, earlier_rows, hints_of, own_hints
+from .shard import ShardProbe
 
 STAGE = "probe"
 
@@ -90,18 +88,11 @@ def probe_store(
             store.write_manifest(manifest)  # otherwise it would list files that a kill leaves in another state
         failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
         reporter.start(STAGE, sum(failures.values()))
-
-        def advance(shard: Shard) -> None:
-            reporter.advance(STAGE, failures[shard])
-
-        if store.run.served:
-            done = _in_one_loop(store, settings, shards, advance)
-        else:
-            done = []
-            arguments = [(locked, store.config, settings, shard) for shard in shards]
-            for each in (stream or _one_by_one)(probe_shard, arguments):
-                done.append(each)
-                advance(each.shard)
+        done: list[ShardDone] = []
+        arguments = [(locked, store.config, settings, shard) for shard in shards]
+        for each in (_one_by_one if store.run.served else stream or _one_by_one)(probe_shard, arguments):
+            done.append(each)
+            reporter.advance(STAGE, failures[each.shard])
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
         if BOUND in settings.arms:
@@ -177,10 +168,10 @@ def _one_by_one(call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) 
 
 
 def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:
-    """Probe one shard in an event loop of its own.
+    """Probe one shard in an event loop of its own; an interruption keeps the finished retries.
 
     Raises:
-        StoreError, ConfigError: see :func:`probe_store`.
+        StoreError, ConfigError: see :func:`probe_store`. ServerGoneError: the model stopped answering.
     """
     store = Store(root, config)
     policy = rollback_policy(store)
@@ -189,45 +180,10 @@ def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard
     def receive(_: Batch, records: list[TaskRollouts]) -> None:
         work.receive(records)
 
-    asyncio.run(run_batches(work.batches(), policy, receive))
-    return ShardDone(shard, work.write(), len(work.rows), work.pending)
-
-
-def _in_one_loop(
-    store: Store, settings: ProbeSettings, shards: Sequence[Shard], advance: Callable[[Shard], None]
-) -> list[ShardDone]:
-    policy = rollback_policy(store)
-    done: list[ShardDone] = []
-    opened: list[ShardProbe] = []
-    hints: dict[str, str] = {}
-    if any(arm in settings.arms for arm in PROBE_ARMS if PROBE_ARMS[arm].hint == "self"):
-        earlier = [earlier_rows(ProbeFiles(store, shard, settings, policy)).values() for shard in shards]
-        hints = own_hints(store, shards, hints_of(chain.from_iterable(earlier)))
-
-    def finish(work: ShardProbe) -> None:
-        done.append(ShardDone(work.shard, work.write(), len(work.rows), work.pending))
-        advance(work.shard)
-
-    def batches() -> Iterator[Batch]:
-        for shard in shards:
-            work = ShardProbe(store, shard, settings, policy, hints=hints)
-            if not work.pending:
-                finish(work)
-                continue
-            opened.append(work)
-            yield from work.batches()
-
-    def receive(batch: Batch, records: list[TaskRollouts]) -> None:
-        work: ShardProbe = batch.work
-        if work.receive(records):
-            opened.remove(work)
-            finish(work)
-
     try:
-        run_without_gc_pauses(run_batches(batches(), policy, receive))
+        run_without_gc_pauses(run_batches(work.batches(), policy, receive))
     except (*ENDS_THE_RUN, KeyboardInterrupt):
-        for work in opened:  # a retry costs a model as much as a rollout: keep those of unfinished shards
-            if work.played:
-                work.write()
+        if work.played:  # a retry costs a model as much as a rollout
+            work.write()
         raise
-    return done
+    return ShardDone(shard, work.write(), len(work.rows), work.pending)

@@ -5,7 +5,7 @@ kill, add only the missing retries. Failed retries are pending: the next run mak
 not begin are stored as failed, too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import ClassVar
@@ -24,13 +24,10 @@ from ...environments.base import Task
 from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
 from ...rollouts.base import Batch, TaskRollouts, episode_id
-from .arms import PROBE_ARMS
-from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
+from .records import PROBE, PROBE_ARMS, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
 from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row
 
 EMBEDDED_WRITER = "template"
-_SHARDS_AT_ONCE = 16
-"""Shards whose hints are requested together: two thousand failures, and a hundred megabytes of pictures."""
 
 
 def own_writer(store: Store) -> GuidanceWriter:
@@ -39,49 +36,34 @@ def own_writer(store: Store) -> GuidanceWriter:
     return Run(store.config.model_copy(update={"teacher": own})).writer()
 
 
-def own_hints(store: Store, shards: Sequence[Shard], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return the hints of arm ``self`` for the failures of some shards, by episode.
+def own_hints(store: Store, shard: Shard, earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the hints of arm ``self`` for the failures of a shard, by episode.
 
-    A model writes those of many shards together, before the first retry, so that no retry waits for one.
-
-    A hint is empty if the answer was unusable. A failure without an answer is missing; the next run asks again.
+    A model writes them together, before the first retry, so that no retry waits for one. A hint is empty if the answer
+    was unusable. A failure without an answer is missing; the next run asks again.
 
     Args:
         store: the store.
-        shards: shards of any environments.
+        shard: one of its shards.
         earlier: hints of earlier runs, which are kept.
 
     Raises:
         ServerGoneError: the model stopped answering.
         StoreError: a table cannot be read.
     """
-    config, writer = store.config, own_writer(store)
-    hints = dict(earlier)
-    for env in config.environments:
-        mine = [shard for shard in shards if shard.env == env]
-        for first in range(0, len(mine), _SHARDS_AT_ONCE):
-            some = mine[first : first + _SHARDS_AT_ONCE]
-            episodes = [
-                episode
-                for shard in some
-                for episode in stored_failures(store, shard)
-                if episode.episode_id not in earlier
-            ]
-            frames: dict[str, bytes] = {}
-            for shard in some if episodes and writer.needs_pictures else ():
-                frames |= shard_frames(store, shard)
-            labels = label_episodes(
-                episodes,
-                store.run.envs[env].solver(),
-                writer,
-                [],
-                str(config.label_version),
-                config.target_vocabulary,
-                frames,
-            )
-            for label in labels:
-                if all(reason.kind != UNANSWERED for reason in label.reject_reasons):
-                    hints[label.episode_id] = label.failure_reason or ""
+    config, writer, hints = store.config, own_writer(store), dict(earlier)
+    labels = label_episodes(
+        [each for each in stored_failures(store, shard) if each.episode_id not in earlier],
+        store.run.envs[shard.env].solver(),
+        writer,
+        [],
+        str(config.label_version),
+        config.target_vocabulary,
+        shard_frames(store, shard) if writer.needs_pictures else {},
+    )
+    for label in labels:
+        if all(reason.kind != UNANSWERED for reason in label.reject_reasons):
+            hints[label.episode_id] = label.failure_reason or ""
     return hints
 
 
@@ -96,14 +78,7 @@ UNPLAYED = "not played yet: the probe was stopped"
 class ShardProbe:
     """The retries of one shard."""
 
-    def __init__(
-        self,
-        store: Store,
-        shard: Shard,
-        settings: ProbeSettings,
-        policy: RollbackPolicy,
-        hints: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, store: Store, shard: Shard, settings: ProbeSettings, policy: RollbackPolicy) -> None:
         """Plan the retries of a shard, and pass the pending ones to ``policy``.
 
         Args:
@@ -111,22 +86,20 @@ class ShardProbe:
             shard: a shard of it.
             settings: settings of the probe.
             policy: makes the retries.
-            hints: hints of arm ``self`` by episode; by default they are written here.
 
         Raises:
             StoreError: a table of the store cannot be read.
         """
         self.shard = shard
-        self._store, self._settings, self._policy, self._given_hints = store, settings, policy, hints
+        self._store, self._settings, self._policy = store, settings, policy
         self._env: RunEnv = store.run.envs[shard.env]
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
-        self._left = 0
-        earlier = earlier_rows(self._stage)
+        self._earlier = earlier_rows(self._stage)
         for failure in self._failures():
             for name in PROBE_ARMS:
                 if name in settings.arms:
-                    self._plan(failure, name, earlier)
+                    self._plan(failure, name)
 
     def _failures(self) -> list[Failure]:
         tables = {schema: self._store.read(schema, self.shard) for schema in (EPISODES, STEPS, LABELS)}
@@ -154,7 +127,8 @@ class ShardProbe:
 
     @cached_property
     def _own_hints(self) -> Mapping[str, str]:
-        return own_hints(self._store, [self.shard], {}) if self._given_hints is None else self._given_hints
+        rows = [row for row in self._earlier.values() if PROBE_ARMS[row.arm].hint == "self"]
+        return own_hints(self._store, self.shard, {row.episode_id: row.hint for row in rows if row.hint is not None})
 
     def _hint(self, failure: Failure, arm: str) -> str | None:
         kind = PROBE_ARMS[arm].hint
@@ -164,7 +138,7 @@ class ShardProbe:
             return failure.guidance
         return self._own_hints.get(failure.episode_id)
 
-    def _plan(self, failure: Failure, arm: str, earlier: Mapping[str, Retry]) -> None:
+    def _plan(self, failure: Failure, arm: str) -> None:
         env, hint = self._env, self._hint(failure, arm)
         step = PROBE_ARMS[arm].step(failure.episode_id, failure.pivot_step, len(failure.steps))
         policy_config = self._policy.config_for(env.name)
@@ -194,7 +168,7 @@ class ShardProbe:
                 policy=self._policy.name,
                 policy_config=canonical_json(policy_config),
             )
-            old = earlier.get(retry_id)
+            old = self._earlier.get(retry_id)
             if old is not None and all(getattr(old, name) == getattr(row, name) for name in _PLANNED):
                 self.rows.append(old)
                 continue
@@ -220,12 +194,11 @@ class ShardProbe:
         by_task: dict[Task, list[int]] = {}
         for _, plan, index in self._planned.values():
             by_task.setdefault(plan.failure.task, []).append(index)
-        self._left = len(by_task)
         for task, indices in by_task.items():
-            yield Batch(env.type, env.config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
+            yield Batch(env.type, env.config, [task], len(indices), prompt=env.prompt, samples=indices)
 
-    def receive(self, records: Sequence[TaskRollouts]) -> bool:
-        """Write the episodes of one level into their rows; return whether it was the last level.
+    def receive(self, records: Sequence[TaskRollouts]) -> None:
+        """Write the episodes of one level into their rows.
 
         A run that stops passes the levels with finished episodes; the retries of the others stay pending.
         """
@@ -233,16 +206,7 @@ class ShardProbe:
         for retry_id, episode in episodes_of(records).items():
             row, plan, _ = self._planned[retry_id]
             row.error = None
-            finish_row(
-                row, plan, episode, self._settings, exact=config.repeats_exactly, tolerance=config.tolerance or 1e-9
-            )
-        self._left -= 1
-        return self.is_over
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all levels were received."""
-        return self._left == 0
+            finish_row(row, plan, episode, exact=config.repeats_exactly, tolerance=config.tolerance or 1e-9)
 
     @property
     def played(self) -> int:
@@ -285,7 +249,6 @@ class ProbeFiles(ShardFiles):
         return digest(
             {
                 "version": VERSION,
-                "gamma": self.settings.gamma,
                 "policy": self.policy.config_for(self.shard.env),
                 "files": [manifest[name].sha256 for name in names if name in manifest],
             }
@@ -305,8 +268,3 @@ def earlier_rows(stage: ProbeFiles) -> dict[str, Retry]:
     store, shard = stage.store, stage.shard
     rows = [from_row(Retry, row) for row in read_table(store.storage, probe_file(shard), PROBE).to_pylist()]
     return {row.retry_id: row for row in rows if row.status is not RetryStatus.ERROR}
-
-
-def hints_of(rows: Iterable[Retry]) -> dict[str, str]:
-    """Return the hints of arm ``self`` in some rows, by episode."""
-    return {row.episode_id: row.hint for row in rows if row.hint is not None and PROBE_ARMS[row.arm].hint == "self"}

@@ -36,7 +36,6 @@ TITLES = {
     "pivot_steps": "Pivot step",
     "slack": "Slack at the pivot",
     "lift": "Lift of the rollback probe",
-    "zero_variance": "Zero-variance groups after a retry",
 }
 
 _SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')

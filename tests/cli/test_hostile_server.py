@@ -85,7 +85,7 @@ COMMANDS = (
     ("peek STORE", "sokoban"),
     ("verify STORE --workers 1", "STORE holds"),
     ("compare STORE STORE", "(old) against"),
-    ("probe STORE --arm no_hint --workers 1", "Suffix lift"),
+    ("probe STORE --arm no_hint --workers 1", "retries that return more"),
     ("report STORE --out REPORT", "open it"),
     ("plot STORE --out PLOTS", "wrote to"),
 )

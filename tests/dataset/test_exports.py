@@ -224,7 +224,7 @@ def _silent(row: Row) -> Any:
 )
 def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, defect: str) -> None:
     target = tmp_path / "lie"
-    shutil.copytree(exports / ("corrections" if defect == "settings" else "pairs"), target)
+    shutil.copytree(exports / ("credit" if defect == "settings" else "pairs"), target)
     first = min(target.rglob("*.parquet"))
     record = json.loads((target / RECORD).read_text())
     if defect == "extra":
@@ -240,7 +240,7 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     elif defect == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
     elif defect in ("settings", "environments", "version"):
-        other = {"settings": {"replies": "template"}, "environments": ["sokoban"], "version": "0.0"}
+        other = {"settings": {"rule": "slack"}, "environments": ["sokoban"], "version": "0.0"}
         (target / RECORD).write_text(json.dumps(record | {defect: other[defect]}))
     elif defect == "split":
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"

@@ -10,7 +10,7 @@ from pivot.core.errors import PluginError
 from pivot.core.intervals import Interval
 from pivot.datasets.sql.views import connect, query
 from pivot.insight import plots
-from pivot.insight.plots import lift_bars, save_plots, zero_variance_bars
+from pivot.insight.plots import lift_bars, save_plots
 from pivot.insight.probe.rates import ArmRate
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.stores import change_rows, copy_store
@@ -76,17 +76,12 @@ def test_lifts_are_drawn_with_their_intervals_and_gaps_are_named() -> None:
         ArmRate("lake", "after", 0, 9, 0, None, None, 0.75, 0.5),
     ]
     sure = ArmRate("maze", "no_hint", 9, 0, 0, Interval(0.98, 0.95, 1.0), Interval(0, 0, 0), 1.0, 0.5)
-    for drawn in (lift_bars([*rates, sure]), zero_variance_bars({"lake": 0.5, "maze": 1.0}, [*rates, sure])):
-        assert drawn is not None
-        assert {axes.get_ylim() for axes in drawn.axes if axes.get_title()} == {(0, 100)}
+    drawn: Any = lift_bars([*rates, sure])
+    assert {axes.get_ylim() for axes in drawn.axes if axes.get_title()} == {(0, 100)}
     lifts: Any = lift_bars(rates)
     (axes,) = [axes for axes in lifts.axes if axes.get_title()]
     assert [bar.get_height() for bar in axes.patches] == [25.0]
     assert {text.get_text() for text in axes.texts} == {"25.0", "nothing\nleft"}
-    groups: Any = zero_variance_bars({"lake": 1.0}, rates)
-    (axes,) = [axes for axes in groups.axes if axes.get_title()]
-    assert [bar.get_height() for bar in axes.patches] == [100.0, 50.0, 75.0]
-    assert zero_variance_bars({"lake": None}, rates) is None
 
 
 def test_without_the_library_the_install_line_is_said(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +98,7 @@ def test_names_of_strangers_are_shown_as_they_are(capfd: pytest.CaptureFixture[s
     assert plots.plain(name) == r"\x1b[2J\x07 \$\frac{"
     assert len(plots.plain("x" * 500)) == plots._LONGEST + 1
     rate = ArmRate(name, "after", 9, 0, 0, Interval(0.3, 0.1, 0.5), None, 0.5, 0.5)
-    for figure in (lift_bars([rate]), zero_variance_bars({name: 0.5}, [rate])):
-        assert figure is None or plots._encoded(figure, "png")
+    assert plots._encoded(lift_bars([rate]), "png")
     assert "\x1b" not in "".join(capfd.readouterr())
 
 

@@ -12,9 +12,8 @@ from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
-from pivot.insight.probe.arms import PROBE_ARMS
 from pivot.insight.probe.rates import arm_rates, probe_rows, refuted_labels
-from pivot.insight.probe.records import ProbeSettings, is_lift, suffix_return
+from pivot.insight.probe.records import PROBE_ARMS, ProbeSettings, is_lift
 from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import error_of, run
@@ -215,7 +214,6 @@ def test_arms_name_their_steps() -> None:
 
 
 def test_returns_and_lifts() -> None:
-    assert suffix_return([9.0, 1.0, 2.0, 4.0], 1, 0.5) == 1 + 1 + 1
     assert is_lift(0.1 + 0.2, 0.3) is False
     assert is_lift(0.3, 0.1 + 0.2) is False
     assert is_lift(0.0, 1e-6)
@@ -223,7 +221,7 @@ def test_returns_and_lifts() -> None:
 
 def test_the_command_shows_gives_out_and_refuses(five: Path, tmp_path: Path) -> None:
     shown = run("probe", five, "--show")
-    assert "Suffix lift" in shown
+    assert "retries that return more" in shown
     assert "reads no hints" in shown
     rows = json.loads(CliRunner().invoke(pivot.cli.app, ["probe", str(five), "--show", "--format", "json"]).stdout)
     assert len(rows) == len(ENVIRONMENTS) * len(PROBE_ARMS)

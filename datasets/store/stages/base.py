@@ -68,12 +68,6 @@ class Product:
     """File name, schema and rows of each."""
     facts: dict[str, Any]
     """Counts for the receipt, so that a summary does not have to read the tables."""
-    refused: str = ""
-    """Reason why nothing of it may be written, or empty."""
-
-
-REFUSED = "refused"
-"""Key, in the facts of a result without files, of the reason why the stage wrote none."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +117,6 @@ class ShardFiles(ABC):
         Raises:
             StoreError: a table has other columns than its schema, or the disk fails.
         """
-        if product.refused:
-            return ShardResult(self.shard, self.name, False, {}, {REFUSED: product.refused})
         for name, schema, table in product.tables:
             if not table.schema.equals(schema.arrow):
                 raise StoreError(f"{name} is not written: found the columns {table.schema}, expected {schema.arrow}")
