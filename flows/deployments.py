@@ -30,8 +30,7 @@ from ..datasets.verify.verify import verify_store
 from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
-from ..insight.report.contents import Selection
-from ..insight.report.site import write_report
+from ..insight.report.site import report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool
 from .engines.prefect import TaskPool
@@ -250,7 +249,7 @@ def show(watch: Watch, result: BuildResult) -> None:
 def _report(watch: Watch, store: Path) -> None:
     """Write the site of a store next to it."""
     target = store.with_name(f"{store.name}-report")
-    write_report(store, target, Selection(), watch)
+    report(store, target, reporter=watch)
     address = file_address(target / "index.html")
     watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ..core.errors import ConfigError, StoreError
 from ..core.storage import Address, parse_address, write_file
 from ..datasets.sql.views import connect, query_table, run_query
+from .report.plain import plain
 
 
 class Format(StrEnum):
@@ -127,19 +128,6 @@ def in_order(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[
     return [names[index] for index in order], [[row[index] for index in order] for row in rows]
 
 
-def json_ready(value: Any) -> Any:
-    """Return a cell as JSON data: bytes as hexadecimal digits, NaN and infinity as null."""
-    if isinstance(value, dict):
-        return {str(key): json_ready(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_ready(each) for each in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
 def csv_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a result as CSV; cells that hold lists or structs are JSON, and no text is a formula."""
     text = io.StringIO()
@@ -153,13 +141,13 @@ def _csv_cell(value: Any) -> Any:
     """Return a cell of a CSV file; an apostrophe keeps spreadsheets from running a text as a formula."""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
-    cell = json_ready(value)
+    cell = plain(value, math.inf)
     return json.dumps(cell) if isinstance(cell, dict | list) else cell
 
 
 def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
     """Return a result as JSON objects, one per row."""
-    return [dict(zip(names, map(json_ready, row), strict=True)) for row in rows]
+    return [dict(zip(names, plain(row, math.inf), strict=True)) for row in rows]
 
 
 def save_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str, style: Format, path: Path) -> None:

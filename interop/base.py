@@ -80,7 +80,17 @@ class Importer(Plugin, ABC):
 
         Raises:
             UnreadableError: the place holds none; the message says what was found and what was expected.
+            pydantic.ValidationError: a record is of another form.
         """
+
+    def episode(self, source: Path, place: Place) -> RecordedEpisode:
+        """Read one episode; a record of another form is an UnreadableError that names the field."""
+        try:
+            return self.read(source, place)
+        except ValidationError as error:
+            raise explained(error) from error
+        except RecursionError as error:
+            raise UnreadableError("found JSON that is nested too deeply") from error
 
 
 class Pictures:

@@ -123,21 +123,18 @@ class InspectImporter(Importer):
         """Read one sample."""
         if place.problem:
             raise UnreadableError(place.problem)
-        try:
-            if place.path in self._samples:
-                sample = _Sample.model_validate(self._samples[place.path][place.offset])
-            else:
-                text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
-                sample = validated(TypeAdapter(_Sample), text)
-            attachments = _Attachments(sample.attachments)
-            messages = [_message(each, attachments) for each in sample.messages]
-            kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
-            kept |= {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
-            facts = {"success": _success(sample.scores), **sample.metadata, "inspect": kept}
-            name = f"{sample.id}_epoch_{sample.epoch}"
-            return episode_of(messages, {**facts, "id": name}, self.settings)
-        except ValidationError as error:
-            raise explained(error) from error
+        if place.path in self._samples:
+            sample = _Sample.model_validate(self._samples[place.path][place.offset])
+        else:
+            text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
+            sample = validated(TypeAdapter(_Sample), text)
+        attachments = _Attachments(sample.attachments)
+        messages = [_message(each, attachments) for each in sample.messages]
+        kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
+        kept |= {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
+        facts = {"success": _success(sample.scores), **sample.metadata, "inspect": kept}
+        name = f"{sample.id}_epoch_{sample.epoch}"
+        return episode_of(messages, {**facts, "id": name}, self.settings)
 
 
 def _content(path: Path, info: zipfile.ZipInfo) -> bytes:

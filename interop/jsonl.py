@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
+from .base import Importer, Place, line_places, read_line, validated
 from .chat import ChatSettings, read_replies
 from .episode import RecordedEpisode
 
@@ -36,12 +36,7 @@ class JsonlImporter(Importer):
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one line."""
-        try:
-            episode = validated(TypeAdapter(RecordedEpisode), read_line(source, place))
-        except ValidationError as error:
-            raise explained(error) from error
-        except RecursionError as error:
-            raise UnreadableError("found JSON that is nested too deeply") from error
+        episode = validated(TypeAdapter(RecordedEpisode), read_line(source, place))
         for turn in episode.turns if self.settings.words else ():
             words = self.settings.vocabulary
             turn.actions = turn.actions and [

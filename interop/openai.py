@@ -128,15 +128,12 @@ class OpenAIImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one row."""
         rows = self._lists.get(folder_of(source) / place.path)
-        try:
-            if rows is None:
-                return self._episode(validated(TypeAdapter(_Row), read_line(source, place)))
-            row = rows[place.offset]
-            if not isinstance(row, dict):
-                raise UnreadableError(f"found a row of type {type(row).__name__}, expected an object")
-            return self._episode(_Row.model_validate(row))
-        except ValidationError as error:
-            raise explained(error) from error
+        if rows is None:
+            return self._episode(validated(TypeAdapter(_Row), read_line(source, place)))
+        row = rows[place.offset]
+        if not isinstance(row, dict):
+            raise UnreadableError(f"found a row of type {type(row).__name__}, expected an object")
+        return self._episode(_Row.model_validate(row))
 
     def _episode(self, row: _Row) -> RecordedEpisode:
         images = [_name(image) for image in row.images or ()]

@@ -266,7 +266,7 @@ class Reading:
         return (each for each in self._taken.values() if isinstance(each, _Cut))
 
     def _take(self, place: Place) -> "Taken | Problem | _Cut":
-        episode = self.importer.read(self.source, place)
+        episode = self.importer.episode(self.source, place)
         digest = digest_of(episode)
         whole = sha256(digest + repr([turn.calls for turn in episode.turns]).encode()).digest()[:16]
         if whole in self._seen:
@@ -424,13 +424,13 @@ class Reading:
         """Read an episode, under a setting of masked replies of its own.
 
         Raises:
-            UnreadableError, LeftOutError: see :meth:`Importer.read`.
+            UnreadableError, LeftOutError: see :meth:`Importer.episode`.
         """
         importer = self.importer
         if masked:
             importer = copy(importer)
             importer.settings = importer.settings.model_copy(update={"masked": masked})
-        return importer.read(self.source, place)
+        return importer.episode(self.source, place)
 
     def plan_of(self, episode: RecordedEpisode) -> EnvPlan:
         """Return the plan of the environment of an episode; the first that can be replayed decides its settings.

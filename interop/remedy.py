@@ -62,7 +62,7 @@ def replies_in(importer: Importer, source: Path, places: Sequence[Place]) -> tup
     step = 1
     for place in (place for number, place in enumerate(places) if not number % step):
         try:
-            episode = importer.read(source, place)
+            episode = importer.episode(source, place)
         except (LeftOutError, UnreadableError):
             continue
         kinds[episode.env, episode.chat.limit] += 1

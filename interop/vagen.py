@@ -18,13 +18,12 @@ from typing import Any, ClassVar
 
 import networkx as nx
 import numpy as np
-from pydantic import ValidationError
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
 from ..environments.sokoban import SokobanEnv
 from ..rollouts.policies.imported import LeftOut
-from .base import Importer, Place, UnreadableError, explained, read_json_below
+from .base import Importer, Place, UnreadableError, read_json_below
 from .boards import levels_in
 from .distances import StartSettings
 from .episode import RecordedEpisode
@@ -58,14 +57,11 @@ class VagenImporter(Importer):
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one folder."""
-        try:
-            metrics = Metrics.model_validate_json(read_json_below(source, f"{place.path}/{_METRICS}"))
-            env = _environment(metrics, place.path)
-            if env == "navigation":
-                return navigation_episode(metrics, self.settings, Files(source, place.path, metrics))
-            return _Folder(source, place.path, metrics, env).episode()
-        except ValidationError as error:
-            raise explained(error) from error
+        metrics = Metrics.model_validate_json(read_json_below(source, f"{place.path}/{_METRICS}"))
+        env = _environment(metrics, place.path)
+        if env == "navigation":
+            return navigation_episode(metrics, self.settings, Files(source, place.path, metrics))
+        return _Folder(source, place.path, metrics, env).episode()
 
 
 class _Folder:

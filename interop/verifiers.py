@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
+from .base import Importer, Place, UnreadableError, line_places, read_line, validated
 from .chat import ChatSettings, Message, episode_of, message_of
 from .episode import RecordedEpisode
 
@@ -107,18 +107,15 @@ class VerifiersImporter(Importer):
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one trace."""
-        try:
-            line = validated(_LINE, read_line(source, place))
-            trace = line if isinstance(line, _Trace) else self._chosen(line)
-            for call in trace.calls:
-                if call.node is not None and 0 <= call.node < len(trace.nodes):
-                    trace.nodes[call.node].finish_reason = call.finish_reason
-            row = {**trace.task.data, "id": trace.id}
-            kept = {"rewards": trace.rewards, "info": trace.info, "stop_condition": trace.stop_condition}
-            kept |= trace.model_extra or {}
-            return episode_of([_message(node) for node in _path(trace.nodes)], {**row, "trace": kept}, self.settings)
-        except ValidationError as error:
-            raise explained(error) from error
+        line = validated(_LINE, read_line(source, place))
+        trace = line if isinstance(line, _Trace) else self._chosen(line)
+        for call in trace.calls:
+            if call.node is not None and 0 <= call.node < len(trace.nodes):
+                trace.nodes[call.node].finish_reason = call.finish_reason
+        row = {**trace.task.data, "id": trace.id}
+        kept = {"rewards": trace.rewards, "info": trace.info, "stop_condition": trace.stop_condition}
+        kept |= trace.model_extra or {}
+        return episode_of([_message(node) for node in _path(trace.nodes)], {**row, "trace": kept}, self.settings)
 
     def _chosen(self, episode: _Episode) -> _Trace:
         """Return the trace of the agent that acts."""

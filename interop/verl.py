@@ -17,11 +17,11 @@ from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_line, validated
+from .base import Importer, Place, UnreadableError, folder_of, line_places, read_line, validated
 from .chat import ChatSettings, Message, episode_of
 from .episode import RecordedEpisode
 
@@ -68,15 +68,12 @@ class VerlImporter(Importer):
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one rollout."""
-        try:
-            line = validated(TypeAdapter(_Line), read_line(source, place))
-            row = dict(line.model_extra or {})
-            messages = self._messages(line, source, place)
-            success = _success(row.get(self.settings.success))
-            kept = {"score": line.score, "step": line.step}
-            return episode_of(messages, {"success": success, **row, "id": place.label, "verl": kept}, self.settings)
-        except ValidationError as error:
-            raise explained(error) from error
+        line = validated(TypeAdapter(_Line), read_line(source, place))
+        row = dict(line.model_extra or {})
+        messages = self._messages(line, source, place)
+        success = _success(row.get(self.settings.success))
+        kept = {"score": line.score, "step": line.step}
+        return episode_of(messages, {"success": success, **row, "id": place.label, "verl": kept}, self.settings)
 
     def _messages(self, line: _Line, source: Path, place: Place) -> list[Message]:
         text = line.input + line.output

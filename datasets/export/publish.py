@@ -84,16 +84,7 @@ def parse_target(text: str) -> str:
     return match[1]
 
 
-@dataclass(frozen=True, slots=True)
-class VersionFile:
-    """A file of a version."""
-
-    stored: str
-    """Its name in the store."""
-    record: FileRecord
-
-
-def version_files(store: Store) -> dict[str, VersionFile]:
+def version_files(store: Store) -> dict[str, FileRecord]:
     """Return the files of a store's dataset by their names on the hub; each is hashed and compared with the manifest.
 
     Raises:
@@ -115,7 +106,7 @@ def version_files(store: Store) -> dict[str, VersionFile]:
             f"{store.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
             f"with: pivot verify {store.root}"
         )
-    return {name.removeprefix(beginning): VersionFile(name, listed[name]) for name in sorted(listed)}
+    return {name.removeprefix(beginning): listed[name] for name in sorted(listed)}
 
 
 def publish(
@@ -160,9 +151,9 @@ def publish(
         raise ConfigError(
             f"{PREFIX}{repo} holds {foreign[0]!r}, which no push left there; choose another name, or remove it"
         )
-    changed = {name: file for name, file in files.items() if not _is_same(store, file, shown.get(name))}
+    changed = {name: file for name, file in files.items() if not _is_same(store, name, file, shown.get(name))}
     gone = [name for name in shown if _OURS.fullmatch(name) and name not in files]
-    size, is_new = sum(file.record.bytes for file in changed.values()), there is None or there.commit is None
+    size, is_new = sum(file.bytes for file in changed.values()), there is None or there.commit is None
     commit = there.commit if there else None
     if not dry_run and (is_new or changed or gone):
         say(f"sending {len(changed)} of {len(files)} files, {size / 1e6:.1f} MB, to {PREFIX}{repo}")
@@ -196,13 +187,11 @@ class _Remote:
         return cls(info.sha if there else None, bool(info.private), files)
 
 
-def _is_same(store: Store, file: VersionFile, shown: str | None) -> bool:
+def _is_same(store: Store, name: str, file: FileRecord, shown: str | None) -> bool:
     """Return whether the hub has the same content of a file; for small files it reports git's object id."""
-    if shown is None or shown == file.record.sha256:
-        return shown is not None
-    if len(shown) != 40:
-        return False
-    content = store.storage.read_bytes(file.stored)
+    if shown is None or len(shown) != 40:
+        return shown == file.sha256
+    content = store.storage.read_bytes(f"{DATASET_FOLDER}/{name}")
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == shown
 
 
@@ -212,7 +201,7 @@ def _send(
     repo: str,
     revision: str,
     there: _Remote | None,
-    changed: Mapping[str, VersionFile],
+    changed: Mapping[str, FileRecord],
     gone: Sequence[str],
     private: bool,
     say: Say,
@@ -227,10 +216,15 @@ def _send(
     additions: list[CommitOperationAdd] = []
     names = list(changed)
     for first in range(0, len(names), AT_ONCE):
-        some = [_addition(store, name, changed[name]) for name in names[first : first + AT_ONCE]]
+        some = list[CommitOperationAdd]()
+        for name in names[first : first + AT_ONCE]:
+            storage, stored = store.storage, f"{DATASET_FOLDER}/{name}"
+            content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
+            some.append(CommitOperationAdd(name, content))
+            some[-1].upload_info.sha256 = bytes.fromhex(changed[name].sha256)  # it need not be read once more
         api.preupload_lfs_files(repo, some, repo_type="dataset", revision=revision, free_memory=True)
         additions += some
-        size = sum(changed[each.path_in_repo].record.bytes for each in additions)
+        size = sum(changed[each.path_in_repo].bytes for each in additions)
         say(f"sent {len(additions)} of {len(changed)} files, {size / 1e6:.1f} MB")
     config = store.config
     info = api.create_commit(
@@ -242,14 +236,6 @@ def _send(
         parent_commit=parent,
     )
     return info.oid
-
-
-def _addition(store: Store, name: str, file: VersionFile) -> CommitOperationAdd:
-    storage, stored = store.storage, file.stored
-    content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
-    addition = CommitOperationAdd(name, content)
-    addition.upload_info.sha256 = bytes.fromhex(file.record.sha256)  # it need not be read once more
-    return addition
 
 
 @contextlib.contextmanager

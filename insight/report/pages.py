@@ -8,11 +8,9 @@ quickly. A part that cannot be recomputed is left out with a reason; a broken ep
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import ceil
 from typing import Any
-
-import pyarrow as pa
 
 from ...collage import collage, panel
 from ...core.errors import CertifyError, LevelError, NotAllowedError, PivotError
@@ -20,10 +18,10 @@ from ...core.images import CODECS
 from ...core.messages import EncodedFrame
 from ...datasets.export.describe import certificate_text, reference_text
 from ...datasets.store.config import Shard, environment
-from ...datasets.store.dataset_rows import SIDES, FrameReader, dataset_file, drawn_tiles
+from ...datasets.store.dataset_rows import FrameReader, drawn_tiles
 from ...datasets.store.parquet import read_table
-from ...datasets.store.schema import DATASET, EPISODES, FRAMES, LABELS, STEPS
-from ...datasets.store.store import DATASET_FOLDER, Store
+from ...datasets.store.schema import EPISODES, FRAMES, LABELS, STEPS
+from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode, stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.episode import FailedEpisode, inside_frames
@@ -35,49 +33,6 @@ from .plain import parsed, plain
 from .requests import ShardRequests, Texts
 
 Record = dict[str, Any]
-
-
-class Collages:
-    """The collages and panels of one shard, read or composed one at a time."""
-
-    def __init__(self, store: Store, shard: Shard, frames: pa.Table) -> None:
-        """Take the shard's frames: id, format and image."""
-        self._store, self._shard, self._frames = store, shard, frames
-
-    def picture(self, kind: str, steps: Sequence[Record], label: Record) -> bytes | None:
-        """Return the encoded ``collage`` or ``panel`` of an episode; None where a frame cannot be decoded."""
-        stored = self._stored.get(label["episode_id"])
-        if stored is not None:
-            return stored[kind]
-        try:
-            tiles = drawn_tiles(self._shard.env, list(steps), self._reader)
-            pixels = (
-                collage(tiles.frames, tiles.labels) if kind == "collage" else panel(tiles.steps, label["pivot_step"])
-            )
-            return self._reader.image(pixels, steps[0]["frame_id"])["bytes"]
-        except (PivotError, ValueError):
-            return None
-
-    @cached_property
-    def _reader(self) -> FrameReader:
-        return FrameReader(self._frames)
-
-    @cached_property
-    def _stored(self) -> dict[str, dict[str, bytes | None]]:
-        """Pictures of the dataset by episode."""
-        listed = self._store.manifest()
-        files = [dataset_file(DATASET_FOLDER, DATASET, self._shard, side) for side in SIDES]
-        tables = [
-            read_table(self._store.storage, file, DATASET, ["episode_id", "images", "panel"])
-            for file in files
-            if file in listed
-        ]
-        return {
-            row["episode_id"]: {"collage": row["images"][0]["bytes"], "panel": row["panel"]["bytes"]}
-            for table in tables
-            for row in table.to_pylist()
-            if row["images"] and row["panel"]
-        }
 
 
 MOST_LEVEL_TEXT = 20_000
@@ -136,7 +91,7 @@ class ShardPages:
         self._level: tuple[str, DistanceMap | str] | None = None
         self._requests = ShardRequests(store, shard, self._paths)
         self._retries = _retries_of(store, shard)
-        self._collages = Collages(store, shard, frames)
+        self._frames = FrameReader(frames)
 
     def close(self) -> None:
         """Close the environments that rendered plans."""
@@ -244,6 +199,17 @@ class ShardPages:
             return record | {"problem": "the plan cannot be drawn: the level now looks different"}
         return record | {"frames": [self._new_frame(f"w{row}", each, drawn) for each in pictures]}
 
+    def _composed(self, kind: str, steps: Sequence[Record], label: Record) -> bytes | None:
+        """Return the encoded ``collage`` or ``panel`` of an episode; None where a frame cannot be decoded."""
+        try:
+            tiles = drawn_tiles(self._env, list(steps), self._frames)
+            pixels = (
+                collage(tiles.frames, tiles.labels) if kind == "collage" else panel(tiles.steps, label["pivot_step"])
+            )
+            return self._frames.image(pixels, steps[0]["frame_id"])["bytes"]
+        except (PivotError, ValueError):
+            return None
+
     def _new_frame(self, name: str, frame: EncodedFrame, drawn: dict[str, Draw]) -> Record:
         """Return a picture that the store may lack; new ones get a path that begins with ``name``."""
         path = self._paths.get(frame.frame_id)
@@ -265,7 +231,7 @@ class ShardPages:
             suffix = CODECS[self._formats[frames[0]]].suffix
             for kind in ("collage", "panel") if label["pivot_step"] is not None else ("collage",):
                 record[kind] = f"frames/{self._number}/{kind[0]}{row}-0.{suffix}"
-                drawn[record[kind]] = partial(self._collages.picture, kind, steps, label)
+                drawn[record[kind]] = partial(self._composed, kind, steps, label)
         calls = self._requests.teacher_calls(label["episode_id"])
         teacher = self._requests.prompt(label["teacher_prompt_hash"], texts) if label["teacher_prompt_hash"] else None
         for message in () if teacher is None else teacher["messages"] or ():

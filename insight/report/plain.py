@@ -8,8 +8,8 @@ EXACT_INTEGER = 2**53
 """Limit of exact integers in JavaScript; larger ones are written as text."""
 
 
-def plain(value: Any) -> Any:
-    """Return data as JSON: NaN and infinity as null, a large integer as text, bytes as hex digits.
+def plain(value: Any, largest: float = EXACT_INTEGER) -> Any:
+    """Return data as JSON: NaN and infinity as null, an integer above ``largest`` as text, bytes as hex digits.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -17,13 +17,13 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | str):
         return str(value) if isinstance(value, str) else value
     if isinstance(value, int):
-        return value if abs(value) <= EXACT_INTEGER else str(value)
+        return value if abs(value) <= largest else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, largest) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, largest) for each in value]
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

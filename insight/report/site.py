@@ -143,13 +143,33 @@ def report(
 
     Raises:
         StoreError: the store is missing or unfinished, or the folder cannot be written.
-        ConfigError: an environment is not in the store.
+        ConfigError: an environment is not in the store, or the folder holds something else.
     """
+    check_target(target := Path(out))
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)
-    second = None if other is None else parse_address(other)
-    store = parse_address(root)
     with allowing(allow):
-        return write_report(store, Path(out), selection, reporter or Reporter(), second)
+        site = Site(parse_address(root), selection, None if other is None else parse_address(other))
+        target = target.resolve()
+        staged = target.with_name(f".{target.name}.new")
+        workplace = LocalStorage(staged)
+        with workplace.lock():
+            for name in workplace.entries():
+                if name != ".lock":
+                    workplace.delete(name)
+            try:
+                _write_all(site, staged, selection, reporter or Reporter())
+            except BaseException as error:  # also Ctrl-C: an incomplete report is of no use
+                shutil.rmtree(staged, ignore_errors=True)
+                if isinstance(error, OSError):
+                    raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
+                raise
+            finally:
+                site.close()
+            workplace.delete(".lock")
+            check_target(target)
+            parent = LocalStorage(target.parent)
+            parent.replace_folder(staged.name, target.name, parent.folder_id(staged.name))
+        return site.contents
 
 
 SHARDS_KEPT = 3
@@ -294,47 +314,6 @@ class Site:
             self._other.close()
         while self._open:
             self._open.popitem()[1].close()
-
-
-def write_report(
-    root: Address, target: Path, selection: Selection, reporter: Reporter, other: Address | None = None
-) -> Contents:
-    """Write the report of a finished store or a folder of nights to ``target``, in place of an earlier report.
-
-    Args:
-        root: the store or folder.
-        target: folder of the report.
-        selection: episodes to show.
-        reporter: gets the progress.
-        other: a second store, whose pages are written below ``other/``, to be shown beside the first one.
-
-    Raises:
-        StoreError: a store does not exist, one of its files is torn, or the report cannot be written.
-        ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
-    """
-    check_target(target)
-    site = Site(root, selection, other)
-    target = target.resolve()
-    staged = target.with_name(f".{target.name}.new")
-    workplace = LocalStorage(staged)
-    with workplace.lock():
-        for name in workplace.entries():
-            if name != ".lock":
-                workplace.delete(name)
-        try:
-            _write_all(site, staged, selection, reporter)
-        except BaseException as error:  # also Ctrl-C: an incomplete report is of no use
-            shutil.rmtree(staged, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
-            raise
-        finally:
-            site.close()
-        workplace.delete(".lock")
-        check_target(target)
-        parent = LocalStorage(target.parent)
-        parent.replace_folder(staged.name, target.name, parent.folder_id(staged.name))
-    return site.contents
 
 
 def check_target(target: Path) -> None:

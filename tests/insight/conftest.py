@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.core.progress import Reporter
 from pivot.insight.report import site as overviews
-from pivot.insight.report.contents import Selection
-from pivot.insight.report.site import write_report
+from pivot.insight.report.site import report
 from pivot.tests.insight.browsing import CHROMIUM, FLAGS, PLOT
 from pivot.tests.insight.hostile import poison
 from pivot.tests.stores import copy_store
@@ -36,6 +34,6 @@ def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPath
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
         for name, store in made.items():
-            write_report(store, folder / name, Selection(), Reporter())
-        write_report(small_store, folder / "both", Selection(), Reporter(), poisoned)
+            report(store, folder / name)
+        report(small_store, folder / "both", other=poisoned)
     return {name: folder / name for name in (*made, "both")}

@@ -1,7 +1,7 @@
 """The site of `pivot report` shows the store's content, whatever it is; `pivot view` serves the same pages."""
 
 import json
-import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pivot.datasets.store.store import Store
 from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, page_name
 from pivot.insight.report.plain import parsed
-from pivot.insight.report.site import ASSETS, MARKER, Site, asset, write_report
+from pivot.insight.report.site import ASSETS, MARKER, Site, asset, report
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.insight.hostile import HOSTILE, LONG, everything, poison
 from pivot.tests.stores import build_tiny, change_rows, copy_store, rewrite_manifest, table_files
@@ -43,7 +43,7 @@ def site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(root: Path, target: Path, selection: Selection = ALL) -> Path:
-    write_report(root, target, selection, Reporter())
+    report(root, target, **asdict(selection))
     return target
 
 
@@ -146,18 +146,6 @@ def test_collage_panel_prompt_and_completion_are_the_datasets(site: Path, small_
         (message,) = analyzer["prompt"]["messages"]
         parts = [page["texts"][part["text"]] if "text" in part else part["src"] for part in message["parts"]]
         assert parts == [analyzer["collage"], row["prompt"][0]["content"][1]["text"]]
-
-
-def test_a_rejected_label_has_a_composed_collage(site: Path, small_store: Path, tmp_path: Path) -> None:
-    """The dataset lacks it; the same pictures are composed from the frames."""
-    store = copy_store(small_store, tmp_path / small_store.name)
-    for path in (store / "dataset").glob("*/*.parquet"):
-        path.unlink()
-    rewrite_manifest(store)
-    composed = files(made(store, tmp_path / "site", Selection(limit=4)))
-    pictures = {name: content for name, content in composed.items() if re.search(r"/[cp]\d+-0\.png$", name)}
-    assert len(pictures) > 4
-    assert all(content == (site / name).read_bytes() for name, content in pictures.items())
 
 
 def test_pages_hold_the_rows_of_the_store(site: Path, small_store: Path) -> None:
@@ -319,12 +307,12 @@ def test_an_interrupted_report_leaves_the_old_one_and_the_next_replaces_it(
 ) -> None:
     target = tmp_path / "site"
     with pytest.raises(KeyboardInterrupt):
-        write_report(small_store, target, ALL, _Stop())
+        report(small_store, target, reporter=_Stop())
     assert list(tmp_path.iterdir()) == []
     made(small_store, target, Selection(limit=1))
     before = files(target)
     with pytest.raises(KeyboardInterrupt):
-        write_report(small_store, target, ALL, _Stop())
+        report(small_store, target, reporter=_Stop())
     assert files(target) == before
     (tmp_path / ".site.new" / "frames").mkdir(parents=True)  # as a kill would leave it
     (tmp_path / ".site.new" / "frames" / "0.png").write_bytes(b"half")

@@ -13,8 +13,7 @@ from pivot.core.progress import Reporter
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.insight.report import site as overviews
-from pivot.insight.report.contents import Selection
-from pivot.insight.report.site import write_report
+from pivot.insight.report.site import report
 from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import config_of
 from pivot.tests.flows.test_served_faults import QUICK
@@ -47,7 +46,7 @@ def _make(folder: Path, server: ChatServer) -> None:
     part = _part(server)
     pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
     probe_store(folder / "store", ProbeSettings(), Reporter())
-    write_report(folder / "store", folder / "site", Selection(), Reporter())
+    report(folder / "store", folder / "site")
 
 
 def _part(server: ChatServer) -> dict[str, Any]:
