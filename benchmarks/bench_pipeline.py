@@ -22,8 +22,7 @@ from pivot.benchmarks.harness import Row
 from pivot.core import plugins
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import RunConfig, make_config
-from pivot.datasets.store.schema import EPISODES
-from pivot.datasets.store.store import Store
+from pivot.datasets.store.nights import load_store
 from pivot.environments.base import PivotEnv
 from pivot.flows.engines.local import WorkerPool, worker_pool
 from pivot.flows.pipeline import build_store
@@ -70,7 +69,7 @@ def _build(config: RunConfig, root: Path, pool: WorkerPool) -> int:
 
 def _stored_episodes(root: Path) -> list[dict[str, Any]]:
     """Return episodes of both environments in equal shares."""
-    stored = Store.open(root).read_all(EPISODES).to_pylist()
+    stored = load_store(root).episodes.collect().to_dicts()
     halves = [[row for row in stored if row["env"] == env] for env in ("sokoban", "frozenlake")]
     return [row for half in halves for row in half[: BASELINE_EPISODES // 2]]
 

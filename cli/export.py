@@ -16,9 +16,6 @@ from .options import AddressField, Options, StorePath, WorkerOptions, option, re
 if TYPE_CHECKING:
     from ..datasets.export.publish import Publication
 
-MAIN = "main"
-"""The default branch; `publish.MAIN`, whose module imports the library of the hub."""
-
 
 class ExportOptions(Options):
     """Options of ``pivot export``."""
@@ -132,7 +129,6 @@ def push(
         str, typer.Argument(metavar="hub:OWNER/NAME", help="Dataset of the hub; created if it does not exist.")
     ],
     private: Annotated[bool, option("Create it as private.", "--private")] = False,
-    revision: Annotated[str, option("Branch of the dataset; created if it does not exist.", "--revision")] = MAIN,
     dry_run: Annotated[bool, option("Show what would be sent, and send nothing.", "--dry-run")] = False,
 ) -> None:
     """Publish the dataset and card of a finished store on the Hugging Face hub, as one commit.
@@ -145,7 +141,7 @@ def push(
 
     pivot push runs/first hub:me/pivot-first --private
 
-    pivot push s3://bucket/runs/first hub:me/pivot-first --revision v2
+    pivot push s3://bucket/runs/first hub:me/pivot-first
 
     pivot push runs/first hub:me/pivot-first --dry-run
     """
@@ -160,21 +156,19 @@ def push(
     def say(text: str) -> None:
         err.print(text, soft_wrap=True)
 
-    result = publish(root, repo, private=private, revision=revision, dry_run=dry_run, say=say)
+    result = publish(root, repo, private=private, dry_run=dry_run, say=say)
     for line in _told(result, f"{PREFIX}{result.repo}", dry_run):
         out.print(line, soft_wrap=True)
 
 
 def _told(result: "Publication", repo: str, dry_run: bool) -> list[str]:
-    name = repo + (f" ({result.revision})" if result.revision != MAIN else "")
     if result.already_there:
-        lines = [f"{name} holds this version already: {result.files} files, commit {result.commit}"]
+        lines = [f"{repo} holds this version already: {result.files} files, commit {result.commit}"]
     else:
         what = f"{result.sent} of {result.files} files, {result.sent_bytes / 1e6:.1f} MB"
         removed = f", and removes {result.removed} of an earlier version" if result.removed else ""
         if dry_run:
-            made = "a new dataset or branch" if result.is_new else "there is another version"
-            return [f"would send {what}, to {name}{removed} ({made}); nothing was sent"]
-        lines = [f"published {name}: {what}{removed.replace('removes', 'removed')}, commit {result.commit}"]
-    revision = f', revision="{result.revision}"' if result.revision != MAIN else ""
-    return [*lines, f'load it: load_dataset("{result.repo}", "{result.config}"{revision})']
+            made = "a new dataset" if result.is_new else "there is another version"
+            return [f"would send {what}, to {repo}{removed} ({made}); nothing was sent"]
+        lines = [f"published {repo}: {what}{removed.replace('removes', 'removed')}, commit {result.commit}"]
+    return [*lines, f'load it: load_dataset("{result.repo}", "{result.config}")']

@@ -5,12 +5,12 @@ from typing import Any
 from prefect import flow
 
 from ..core.storage import parse_address
-from ..datasets.export.publish import MAIN, PREFIX, parse_target, publish
+from ..datasets.export.publish import PREFIX, parse_target, publish
 from .watch import watched
 
 
 @flow(name="push-dataset", flow_run_name="push {root} to {target}", persist_result=False)
-def push_dataset(root: str, target: str, private: bool = False, revision: str = MAIN) -> dict[str, Any]:
+def push_dataset(root: str, target: str, private: bool = False) -> dict[str, Any]:
     """Publish the dataset of a finished store on the Hugging Face hub; an unchanged version is not sent again.
 
     The worker needs a login: `HF_TOKEN` in its environment, or `hf auth login`.
@@ -19,7 +19,6 @@ def push_dataset(root: str, target: str, private: bool = False, revision: str = 
         root: Folder of the store, or its address.
         target: `hub:OWNER/NAME`; the repository is made if there is none.
         private: Make a new repository private.
-        revision: Branch; made if there is none.
 
     Raises:
         PivotError: as :func:`.publish`.
@@ -30,6 +29,6 @@ def push_dataset(root: str, target: str, private: bool = False, revision: str = 
         def say(line: str) -> None:
             watch.log.info("%s", line)
 
-        made = publish(store, repo, private=private, revision=revision, say=say)
+        made = publish(store, repo, private=private, say=say)
         watch.log.info("%s%s has this version: %d files, %d sent", PREFIX, repo, made.files, made.sent)
     return {"repo": repo, "commit": made.commit, "files": made.files, "sent": made.sent, "bytes": made.sent_bytes}

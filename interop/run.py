@@ -138,7 +138,7 @@ def _import(
             return result(done)
         store.write_run()
         results = list(_stored(store, reading, reporter))
-        imported = store.read_all(IMPORTS).to_pylist()
+        imported = [row for shard in run.shards() for row in store.read(IMPORTS, shard).to_pylist()]
         store.storage.write_json(
             AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies])
         )

@@ -10,14 +10,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
 from huggingface_hub.errors import (
     HfHubHTTPError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 
 from ...core.errors import ConfigError, HubError, StoreError
@@ -28,7 +27,6 @@ from ..store.store import DATASET_FOLDER, Store, refuse_unfinished_relabel
 from .card import CARD, PICTURE
 
 PREFIX = "hub:"
-MAIN = "main"
 AT_ONCE = 64
 """Files per commit of an upload, after which progress is reported; files of a remote store are in memory meanwhile."""
 
@@ -51,7 +49,6 @@ class Publication:
     """The outcome of a push, or its plan."""
 
     repo: str
-    revision: str
     commit: str | None
     """Commit of the hub that has the version; None if no commit was made."""
     files: int
@@ -62,7 +59,7 @@ class Publication:
     removed: int
     """Number of removed files, which an earlier version had and this one lacks."""
     is_new: bool
-    """Whether there was no such repository or branch before."""
+    """Whether there was no such repository before."""
     config: str
     """Name of a config with rows."""
 
@@ -114,7 +111,6 @@ def publish(
     repo: str,
     *,
     private: bool = False,
-    revision: str = MAIN,
     dry_run: bool = False,
     say: Say = lambda _: None,
 ) -> Publication:
@@ -124,7 +120,6 @@ def publish(
         root: the store.
         repo: ``owner/name``; made if there is none.
         private: make it a private one.
-        revision: branch; made if there is none.
         dry_run: only return the plan.
         say: gets lines about the progress.
 
@@ -140,7 +135,7 @@ def publish(
     config = next((name for name in configs if not name.endswith("_episodes")), "all")
     api = HfApi()
     with _explained(repo):
-        there = _Remote.of(api, repo, revision)
+        there = _remote(api, repo)
     if there is not None and private and not there.private:
         raise ConfigError(
             f"{PREFIX}{repo} is public, and --private makes new repositories private only; change that in its settings "
@@ -153,38 +148,34 @@ def publish(
         )
     changed = {name: file for name, file in files.items() if not _is_same(store, name, file, shown.get(name))}
     gone = [name for name in shown if _OURS.fullmatch(name) and name not in files]
-    size, is_new = sum(file.bytes for file in changed.values()), there is None or there.commit is None
+    size, is_new = sum(file.bytes for file in changed.values()), there is None
     commit = there.commit if there else None
     if not dry_run and (is_new or changed or gone):
         say(f"sending {len(changed)} of {len(files)} files, {size / 1e6:.1f} MB, to {PREFIX}{repo}")
         with _explained(repo):
-            commit = _send(api, store, repo, revision, there, changed, gone, private, say)
-    return Publication(repo, revision, commit, len(files), len(changed), size, len(gone), is_new, config)
+            commit = _send(api, store, repo, there, changed, gone, private, say)
+    return Publication(repo, commit, len(files), len(changed), size, len(gone), is_new, config)
 
 
-@dataclass(frozen=True, slots=True)
-class _Remote:
-    """The current state of a branch of a repository."""
+class _Remote(NamedTuple):
+    """The current state of a repository."""
 
-    commit: str | None
-    """Last commit of the branch; None for a new branch, which starts from the main one."""
+    commit: str
+    """Its last commit."""
     private: bool
     files: Mapping[str, str]
     """SHA-256 of the content, or git's object id, by name."""
 
-    @classmethod
-    def of(cls, api: HfApi, repo: str, revision: str) -> "_Remote | None":
-        there = True
-        try:
-            info = api.dataset_info(repo, revision=revision)
-        except RevisionNotFoundError:
-            info, there = api.dataset_info(repo), False
-        except RepositoryNotFoundError:
-            return None
-        tree = api.list_repo_tree(repo, recursive=True, revision=info.sha, repo_type="dataset")
-        listed = [each for each in tree if isinstance(each, RepoFile)]
-        files = {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in listed}
-        return cls(info.sha if there else None, bool(info.private), files)
+
+def _remote(api: HfApi, repo: str) -> _Remote | None:
+    try:
+        info = api.dataset_info(repo)
+    except RepositoryNotFoundError:
+        return None
+    tree = api.list_repo_tree(repo, recursive=True, revision=info.sha, repo_type="dataset")
+    listed = [each for each in tree if isinstance(each, RepoFile)]
+    files = {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in listed}
+    return _Remote(str(info.sha), bool(info.private), files)
 
 
 def _is_same(store: Store, name: str, file: FileRecord, shown: str | None) -> bool:
@@ -199,7 +190,6 @@ def _send(
     api: HfApi,
     store: Store,
     repo: str,
-    revision: str,
     there: _Remote | None,
     changed: Mapping[str, FileRecord],
     gone: Sequence[str],
@@ -208,11 +198,7 @@ def _send(
 ) -> str:
     if there is None:
         api.create_repo(repo, repo_type="dataset", private=private or None, exist_ok=True)
-    if revision != MAIN and (there is None or there.commit is None):
-        api.create_branch(repo, branch=revision, repo_type="dataset", exist_ok=True)
-    parent = there.commit if there and there.commit else api.dataset_info(repo, revision=revision).sha
-    if not changed and not gone:  # a new branch that begins with this version
-        return str(parent)
+    parent = there.commit if there else api.dataset_info(repo).sha
     additions: list[CommitOperationAdd] = []
     names = list(changed)
     for first in range(0, len(names), AT_ONCE):
@@ -222,7 +208,7 @@ def _send(
             content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
             some.append(CommitOperationAdd(name, content))
             some[-1].upload_info.sha256 = bytes.fromhex(changed[name].sha256)  # it need not be read once more
-        api.preupload_lfs_files(repo, some, repo_type="dataset", revision=revision, free_memory=True)
+        api.preupload_lfs_files(repo, some, repo_type="dataset", free_memory=True)
         additions += some
         size = sum(changed[each.path_in_repo].bytes for each in additions)
         say(f"sent {len(additions)} of {len(changed)} files, {size / 1e6:.1f} MB")
@@ -232,7 +218,6 @@ def _send(
         [*additions, *(CommitOperationDelete(name, is_folder=False) for name in gone)],
         commit_message=f"PIVOT run {store.stored_run_id}, label version {config.label_version}",
         repo_type="dataset",
-        revision=revision,
         parent_commit=parent,
     )
     return info.oid

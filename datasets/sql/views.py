@@ -47,7 +47,6 @@ def connect(
     queries: Sequence[str] = VIEWS,
     *,
     external: bool = False,
-    definitions: Mapping[str, str] | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store, or of a folder of nights, in a database of their own, in memory.
 
@@ -57,7 +56,6 @@ def connect(
             checked; without names, all views are created.
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
-        definitions: queries of derived views by name, in the place of ours; they run without any access to files.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
@@ -78,13 +76,10 @@ def connect(
             connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
-        if definitions is None:
-            create_views(connection, {}, shown)
+        create_views(connection, {}, shown)
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-            for name, sql in (definitions or {}).items():
-                connection.execute(f"CREATE VIEW {name} AS {sql}")
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return

@@ -249,10 +249,6 @@ class Store:
         """The files that the manifest lists; none while a build goes on."""
         return frozenset(self.manifest()) if self.storage.stat(MANIFEST) is not None else frozenset()
 
-    def read_all(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
-        """Read all shards of a table, in order."""
-        return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
-
     def files(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> list[str]:
         """Relative paths of the files of a table, in order, by default of all shards; of labels the current version's.
 
@@ -275,23 +271,12 @@ class Store:
         Raises:
             StoreError: a file is missing, torn, or has other columns.
         """
-        if self.storage.remote:  # a request a file: what listing and manifest tell has to do, as no object can be torn
-            self._check_sizes(schemas)
+        if self.storage.remote:  # a request a file, and no object can be torn
+            self.check_presence(schemas)
             return
         for schema in schemas:
             for name in self.files(schema):
                 check_file(self.storage, name, schema)
-
-    def _check_sizes(self, schemas: Iterable[TableSchema]) -> None:
-        self.check_presence(schemas)
-        records = self.manifest() if self.storage.stat(MANIFEST) is not None else {}
-        present = self.storage.listing()
-        for name in (name for schema in schemas for name in self.files(schema)):
-            if name in records and records[name].bytes != present[name].bytes:
-                raise StoreError(
-                    f"{self.storage.address(name)} has {present[name].bytes} bytes, the manifest says "
-                    f"{records[name].bytes}; delete the object and run the same build again"
-                )
 
     def check_presence(self, schemas: Iterable[TableSchema]) -> None:
         """Check that no file of some tables is missing or empty, from listings alone (microseconds a file).

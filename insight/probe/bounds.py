@@ -6,9 +6,8 @@ chance of the policy that made them; see :class:`Bisection`. Such rows are not l
 which no split contains.
 """
 
-import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
@@ -27,7 +26,7 @@ from ...environments.base import ParsedAction, PivotEnv, Task
 from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
 from ...rollouts.base import Batch, Episode, Status, TaskRollouts, episode_id
 from ...rollouts.episode import ENDS_THE_RUN
-from ...rollouts.scheduler import run_batches
+from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .records import BOUND, BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
 from .rollback import Planned, RollbackPolicy
 
@@ -209,7 +208,7 @@ def bound_shard(
         return files.write(Pending(files.inputs()), files.product(rows))
 
     try:
-        asyncio.run(work.play())
+        work.play()
     except (*ENDS_THE_RUN, KeyboardInterrupt):
         write()  # a retry costs a model as much as a rollout
         raise
@@ -230,27 +229,11 @@ class _Work:
         """Return whether no retry of a failure is left to begin."""
         return failure.search.next_step() is None or failure.errors >= self.settings.retries
 
-    async def play(self) -> None:
-        """Play the retries of all failures, round by round, in one event loop."""
-        loop, settled = asyncio.get_running_loop(), asyncio.Event()
-        left: list[Batch] = []
-
-        def receive(batch: Batch, records: list[TaskRollouts]) -> None:
-            self._receive(batch.work, records)
-            left.pop()
-            if not left:
-                loop.call_soon_threadsafe(settled.set)
-
-        async def batches() -> AsyncIterator[Batch]:
-            while planned := self._plan():
-                settled.clear()
-                left.extend(planned)
-                for batch in planned:
-                    yield batch
-                await settled.wait()
-
+    def play(self) -> None:
+        """Play the retries of all failures, round by round."""
         try:
-            await run_batches(batches(), self.policy, receive)
+            while planned := self._plan():
+                run_without_gc_pauses(run_batches(planned, self.policy, self._receive))
         finally:
             for env in self.checkers.values():
                 env.close()
@@ -284,8 +267,8 @@ class _Work:
             )
         return planned
 
-    def _receive(self, work: tuple[_Failure, int], records: Sequence[TaskRollouts]) -> None:
-        failure, step = work
+    def _receive(self, batch: Batch, records: Sequence[TaskRollouts]) -> None:
+        failure, step = batch.work
         search = failure.search
         for episode in (each for record in records for each in record.episodes):
             if episode.status is not Status.COMPLETE:

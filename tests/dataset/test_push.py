@@ -70,7 +70,7 @@ def test_a_version_is_published_once(hub: Hub, store: Path) -> None:
     requests: list[tuple[str, str]] = []
     hub.before = lambda method, path: requests.append((method, path))
     text = run("push", store, TARGET, "--dry-run")
-    assert f"to {TARGET} (a new dataset or branch); nothing was sent" in text
+    assert f"to {TARGET} (a new dataset); nothing was sent" in text
     assert not hub.repositories and {method for method, _ in requests} == {"GET"}
 
     text = run("push", store, TARGET, "--private")
@@ -121,18 +121,6 @@ def test_nobody_ever_sees_half_of_a_version(hub: Hub, store: Path, tmp_path: Pat
     publish(store, REPO)  # and back; its content is there still
     assert shown(hub) == old
     assert len(hub.sent) == len(set(hub.sent))
-
-
-def test_a_branch_of_its_own(hub: Hub, store: Path, tmp_path: Path) -> None:
-    publish(store, REPO)
-    assert 'revision="v2"' in run("push", store, TARGET, "--revision", "v2")
-    assert shown(hub, "v2") == version(store)
-    assert f"{TARGET} (v2) holds this version already" in run("push", store, TARGET, "--revision", "v2")
-    other = tmp_path / "other"
-    pivot.build(config_of(1), other)
-    publish(other, REPO, revision="v3")
-    assert shown(hub, "v3") == version(other)
-    assert shown(hub) == shown(hub, "v2") == version(store)
 
 
 PUSH = f"""

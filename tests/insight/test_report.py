@@ -151,9 +151,9 @@ def test_collage_panel_prompt_and_completion_are_the_datasets(site: Path, small_
 def test_pages_hold_the_rows_of_the_store(site: Path, small_store: Path) -> None:
     store = Store.open(small_store)
     steps: dict[str, list[Any]] = {}
-    for row in store.read_all(STEPS).to_pylist():
+    for row in store.scan(STEPS).collect().to_dicts():
         steps.setdefault(row["episode_id"], []).append(row)
-    labels = {row["episode_id"]: row for row in store.read_all(LABELS).to_pylist()}
+    labels = {row["episode_id"]: row for row in store.scan(LABELS).collect().to_dicts()}
     for page in pages(site):
         name = page["episode"]["episode_id"]
         assert [step["response"] for step in page["steps"]] == [step["response"] for step in steps[name]]
