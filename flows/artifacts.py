@@ -24,7 +24,8 @@ from ..core.storage import Address
 from ..datasets.export.describe import any_failure
 from ..datasets.sql.views import query
 from ..datasets.store.store import DATASET_FOLDER, Store
-from ..insight.stats import SUMMARY, json_ready
+from ..insight.report.plain import plain
+from ..insight.stats import SUMMARY
 from .metrics import plain_name
 from .pipeline import BuildResult
 
@@ -52,7 +53,7 @@ class Artifacts:
 
     def table(self, what: str, rows: Sequence[Row], description: str) -> None:
         """Show rows of equal columns."""
-        self._put(what, "table", json.dumps([json_ready(row) for row in rows]), description)
+        self._put(what, "table", json.dumps([plain(row) for row in rows]), description)
 
     def markdown(self, what: str, text: str, description: str) -> None:
         """Show a text."""

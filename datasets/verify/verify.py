@@ -76,8 +76,9 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     episodes = {shard: LabelStage(store, shard).episodes for shard in shards}
     progress.start(STAGE, sum(episodes.values()))
     arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
-    reports: dict[Shard | None, Report] = {}
+    reports: dict[Shard, Report] = {}
     for part in stream(verify_shard, arguments):
+        assert part.shard is not None
         reports[part.shard] = part
         progress.advance(STAGE, episodes[part.shard])
     progress.finish(STAGE)

@@ -79,7 +79,6 @@ class Hub:
             (rf"/datasets/{name}/resolve/{one}/(.+)", self._resolve),
             (rf"/api/datasets/{name}", lambda repo: self._info(repo, "main")),
             (rf"/api/datasets/{name}/revision/{one}", self._info),
-            (rf"/api/datasets/{name}/branch/{one}", self._branch),
             (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, request["files"])),
             (rf"/api/datasets/{name}/commit/{one}", lambda repo, at: self._committed(repo, at, body)),
             (rf"/api/datasets/{name}/tree/{one}", lambda repo, at: self._tree(repo, at, "", query)),
@@ -122,13 +121,6 @@ class Hub:
             revision,
             lambda repository, sha, _: (200, {"id": name, "sha": sha, "private": repository.private}, {}),
         )
-
-    def _branch(self, name: str, branch: str) -> Answer:
-        def make(repository: Repository, sha: str, files: dict[str, File]) -> Answer:
-            repository.branches[branch] = [(sha, files)]
-            return 200, {}, {}
-
-        return self._at(name, "main", make)
 
     def _modes(self, name: str, revision: str, uploads: list[dict[str, Any]]) -> Answer:
         return self._at(
