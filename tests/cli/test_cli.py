@@ -1,15 +1,25 @@
-"""The command line: its output, and one clear message for every mistake."""
+"""The command line and its help: output, pages from the same texts, and one clear message for every mistake."""
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pivot
 import pytest
+import typer.main
 from pivot import cli
+from pivot.cli import app
+from pivot.cli.from_config import Form
+from pivot.cli.help_texts import help_text
+from pivot.core.plugins import Settings
+from pivot.docs.assets.reference_pages import PAGES
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, files_of
+from pydantic import Field
+from typer.core import TyperArgument
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 COMMANDS = ("build", "verify", "stats", "peek", "relabel", "settings", "doctor", "cache", "deploy")
@@ -135,3 +145,74 @@ def test_the_console_script_is_the_same_program() -> None:
         pytest.skip("the package was not installed with its scripts")
     shown = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=clean_environment())
     assert shown.stdout == f"pivot {pivot.__version__}\n"
+
+
+def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+HELPED = dict(_commands(typer.main.get_group(app)))
+
+
+class Trained(Settings):
+    """Settings of a form."""
+
+    steps: int = Field(default=0, ge=0)
+    """Steps in total; used with ``low_rank``, and
+    not with `steps / low_rank`.
+
+    Null in old files."""
+    low_rank: bool = False
+
+
+def test_a_description_is_one_line_of_help_that_names_options() -> None:
+    (steps, _) = Form("trained", Trained).leaves()
+    shown = Form("trained", Trained).help_of(*steps)
+    assert shown == "Steps in total; used with --low-rank, and not with steps / low_rank (default: 0)."
+    assert help_text("See `a` and ``b``.", {"a": "--a"}) == "See --a and b."
+
+
+@pytest.mark.parametrize("path", HELPED, ids=" ".join)
+def test_help_texts_are_plain(path: tuple[str, ...]) -> None:
+    command = HELPED[path]
+    context = typer.Context(command)
+    for each in command.get_params(context):
+        text = each.help or ""
+        assert text, each.name
+        assert not re.search(r"[`\n]|:(class|func):|\) \(default|\bneeded unless\b", text), text
+        assert not ("(default: " in text and re.search(r"\bby default\b", text)), text
+        if isinstance(each, TyperArgument):
+            assert each.display_type_rich(context) is None
+            assert (each.nargs == 1) == (not (each.metavar or "").endswith("...")), each.metavar
+        else:
+            assert each.is_flag == (each.display_type_rich(context) == ""), each.opts
+
+
+@pytest.mark.parametrize("path", [path for path, each in HELPED.items() if hasattr(each.callback, "forms")])
+def test_help_names_no_field_in_place_of_its_option(path: tuple[str, ...]) -> None:
+    command: Any = HELPED[path]
+    forms: tuple[Form[Any], ...] = command.callback.forms
+    fields = {key for form in forms for key in form.keys if "_" in key}
+    for each in command.params:
+        words = set(re.findall(r"(?<![\w./=-])\w+(?![\w./=-]| [/+-])", each.help or ""))
+        assert not words & fields, each.help
+
+
+def test_a_flag_takes_no_value_on_the_screen() -> None:
+    shown = run("build", "--help")
+    assert "<" not in shown.replace("<=", "").replace("< ", "")
+    assert re.search(r"Usage: pivot build \[OPTIONS\] \[ENV\.\.\.\] *\n", shown)
+    assert "[OPTIONS] [MODEL]" in run("benchmark", "run", "--help")
+
+
+def test_the_configuration_page_describes_each_setting_once() -> None:
+    lines = [
+        line for line in (PAGES / "configuration.md").read_text(encoding="utf-8").splitlines() if line.startswith("- ")
+    ]
+    assert [line for line in lines if not re.fullmatch(r"- `[^`]+`(, `[^`]+`)* \(.+?\): .+\.", line)] == []
+    assert [line for line in lines if re.search(r"``|:\w+:`|\( |\(\)", line)] == []
+    assert len({*lines}) == len(lines)

@@ -1,4 +1,4 @@
-"""The commands that read a store, and the commands that judge: stats, peek, relabel, verify, doctor."""
+"""Commands that read a store, the summary of a build, and commands that judge: stats, peek, relabel, verify, doctor."""
 
 import csv
 import io
@@ -14,13 +14,17 @@ import duckdb
 import pivot
 import pyarrow.parquet as pq
 import pytest
+import typer
 from PIL import Image
 from pivot.cli import app
+from pivot.cli.console import size_text
+from pivot.cli.results import PENDING, show_result
 from pivot.core import plugins
 from pivot.core.errors import PivotError, PluginError, StoreError
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
+from pivot.flows.pipeline import COUNTS, BuildResult
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import assert_whole, config_of, files_of
@@ -247,3 +251,37 @@ def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(result.exception, PivotError)
     assert "no such library" in result.output
     assert "broken" in result.output
+
+
+def _result(root: Path, **counts: int) -> BuildResult:
+    return BuildResult(root, False, 0, 1, {"sokoban": dict.fromkeys(COUNTS, 0) | counts})
+
+
+def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        show_result(_result(small_store, episodes=32, succeeded=5, failed=3, pending_episodes=24))
+    shown = capsys.readouterr().out
+    assert ended.value.exit_code == PENDING == 3
+    assert "62.5" in shown
+    assert "24 episodes ended in an error, count in no share and are pending" in shown
+
+
+def test_commands_to_go_on_with_can_be_pasted(
+    small_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "my runs" / "it's the first"
+    shutil.copytree(small_store, root)
+    show_result(_result(root, episodes=8, succeeded=5, failed=3))
+    commands = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("pivot ")]
+    assert len(commands) == 3
+    assert all(shlex.split(line)[2] == str(root) for line in commands)
+
+
+def test_a_build_that_owes_nothing_ends_well(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_result(_result(small_store, episodes=8, succeeded=5, failed=3))
+    assert "pending" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("count", "text"), [(999, "999 B"), (1000, "1.0 kB"), (10**6, "1.0 MB"), (10**12, "1.0 TB")])
+def test_a_size_is_told_in_its_unit(count: int, text: str) -> None:
+    assert size_text(count) == text

@@ -1,5 +1,9 @@
-"""Every environment in every format: rows name the strength of their certificate; what it cannot support is refused."""
+"""Every environment in every format, the strength of its certificate, and the memory of exports of many rows."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.plugins import names
 from pivot.core.progress import Reporter
+from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
@@ -94,3 +99,53 @@ def test_the_error_names_the_environments_that_have_rows(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="choose the others with --env frozenlake --env primitiveskill"):
         pivot.export(tmp_path / "store", tmp_path / "credit", format="credit")
     assert pivot.export(tmp_path / "store", tmp_path / "pairs", format="pairs", environments=["frozenlake"]).files
+
+
+SCRIPT = """
+import resource, sys
+import pivot
+made = pivot.export(sys.argv[1], sys.argv[2], format=sys.argv[3])
+print(made.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def multiplied(root: Path, times: int) -> None:
+    """Repeat the only shard of a store of one environment under further numbers; files are shared by links."""
+    store = Store.open(root)
+    (shard,) = store.config.shards()
+    files = dict(store.manifest())
+    for name in list(files):
+        folder, mark = name.rsplit("/", 1) if "/" in name else ("", name)
+        if "00000" not in mark or folder.startswith("dataset"):
+            continue
+        for number in range(1, times):
+            other = f"{folder}/{mark.replace('00000', f'{number:05d}')}"
+            os.link(root / name, root / other)
+            files[other] = files[name]
+    run = json.loads((root / "run.json").read_text())
+    run["config"]["environments"][shard.env]["tasks"] = shard.stop * times
+    storage = LocalStorage(root)
+    storage.write_json("run.json", run)
+    files["run.json"] = storage.record("run.json")
+    store.write_manifest(files)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "least"), [("credit", 1_000_000), ("corrections", 60_000)])
+def test_many_rows_take_less_than_a_gigabyte(tmp_path: Path, kind: str, least: int) -> None:
+    """Rows of corrections have pictures and prompts; a million of them take 20 minutes."""
+    store = tmp_path / "store"
+    run = {"tasks": 128, "settings": {}}
+    pivot.build({"environments": {"sokoban": run}, "rollouts": 8, "tasks_per_shard": 128}, store)
+    once = pivot.export(store, tmp_path / "once", format=kind).rows
+    multiplied(store, -(-least // once))
+    before = os.times()
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT, store, tmp_path / "out", kind], check=True, capture_output=True, text=True
+    )
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    rows, peak = map(int, made.stdout.split())
+    sys.stderr.write(f"{kind}: {rows} rows, {peak >> 10} MiB, {seconds:.0f} s of one core\n")
+    assert rows >= least
+    assert peak < 1_000_000, f"{peak} KiB"
