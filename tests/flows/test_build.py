@@ -1,7 +1,8 @@
-"""A build is a function of its config: equal bytes with more workers, after growth, and after every repair."""
+"""A build is a function of its config, resolved once: equal bytes with more workers, growth and repair."""
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Reporter
 from pivot.core.storage import open_storage
 from pivot.core.storage.base import Receipt
+from pivot.datasets.store import store as stores
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.dataset_rows import plan_split
+from pivot.datasets.store.run import Run
 from pivot.datasets.store.stages.base import run_stage
 from pivot.datasets.store.stages.export import ExportStage
 from pivot.datasets.store.stages.label import LabelStage
@@ -282,3 +285,57 @@ def test_a_stage_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert made == {name: (built / name).read_bytes() for name in made}
     assert len(made) == len([name for name in fingerprint(built) if name.endswith(".parquet")])
     assert RUN not in made
+
+
+FOUR_SHARDS = config_of({"sokoban": 2, "frozenlake": 2})
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return how often this process resolved a config and opened a store."""
+    numbers = {"resolved": 0, "opened": 0}
+    resolve, open_store = Run.__init__, Store.__init__
+
+    def count_run(self: Run, *arguments: object, **options: object) -> None:
+        numbers["resolved"] += 1
+        resolve(self, *arguments, **options)  # type: ignore[arg-type]
+
+    def count_store(self: Store, *arguments: object, **options: object) -> None:
+        numbers["opened"] += 1
+        open_store(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Run, "__init__", count_run)
+    monkeypatch.setattr(Store, "__init__", count_store)
+    return numbers
+
+
+def test_a_build_of_four_shards_resolves_and_opens_once(counts: dict[str, int], tmp_path: Path) -> None:
+    result = pivot.build(FOUR_SHARDS, tmp_path)
+    assert result.shards == 4
+    assert counts == {"resolved": 1, "opened": 1}
+    assert pivot.build(FOUR_SHARDS, tmp_path).already_complete
+    assert counts == {"resolved": 2, "opened": 2}
+
+
+def test_a_process_opens_a_store_that_it_receives_once(counts: dict[str, int], tmp_path: Path) -> None:
+    store = Store(tmp_path, make_config(FOUR_SHARDS))
+    _ = store.run
+    sent = pickle.dumps(store)
+    assert counts == {"resolved": 1, "opened": 1}
+    received = [pickle.loads(sent) for _ in range(3)]
+    assert {each.run.run_id for each in received} == {store.run.run_id}
+    assert counts == {"resolved": 2, "opened": 2}  # this process now stands for a worker
+    assert received[0] is received[2]
+
+
+def test_a_store_received_for_another_folder_or_config_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(FOUR_SHARDS)
+    monkeypatch.chdir(tmp_path)
+    here = stores.open_once(Path("store"), config)
+    assert stores.open_once(Path("store"), config) is here
+    assert stores.open_once(Path("store"), config.model_copy(update={"label_version": 2})) is not here
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert stores.open_once(Path("store"), config) is not here

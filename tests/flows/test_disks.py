@@ -1,17 +1,33 @@
-"""Disks that are full, read-only or closed: the file and the fix are named, and nothing is lost."""
+"""Disks, pre-flight checks and starts that fail: the message names cause and fix, and nothing is lost or left over."""
 
+import asyncio
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pivot
 import pytest
 from pivot.cli import app
-from pivot.core.errors import PivotError, StoreError
+from pivot.core.errors import CacheError, ConfigError, PivotError, ServerGoneError, StoreError
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.environments.sokoban import SokobanEnv
+from pivot.models import address, cache
+from pivot.models.openai import model as openai_model
+from pivot.tests.cli.command_line import run
 from pivot.tests.disks import mounted_disk
-from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
+from pivot.tests.flow_runs import assert_whole, config_of, error_lines, files_of, fingerprint
+from pivot.tests.flow_runs import pivot as command
+from pivot.tests.flows.test_labelling import both
+from pivot.tests.flows.test_served_faults import QUICK, tables_of
+from pivot.tests.models.chat_server import MODEL, ChatServer, pictures_of, served
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
@@ -23,15 +39,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("disks") / "store"
     pivot.build(CONFIG, root)
     return root
-
-
-def run(*arguments: str | Path) -> str:
-    """Run a command in this process and return its output; raise its error."""
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    if isinstance(result.exception, PivotError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture
@@ -111,3 +118,292 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(StoreError, match="Permission denied; choose a folder you may write to"):
         run("build", "sokoban", "--out", tmp_path / "closed" / "store")
+
+
+def _unreachable(port: int = 9) -> dict[str, Any]:
+    service = {"base_url": f"http://127.0.0.1:{port}/v1", "patience_seconds": 0.5}
+    return {"name": "openai", "options": {"model": "m"}, "service": service}
+
+
+STARTS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown policy": (config_of(policy={"name": "oracle"}), "unknown policy 'oracle'"),
+    "levels that cannot be made": (
+        config_of() | {"environments": {"frozenlake": {"tasks": 99, "settings": {"size": 2}}}},
+        "no level for task 44",
+    ),
+    "no simulator": (
+        config_of() | {"environments": {"navigation": {"tasks": 1, "settings": {"backend": "thor"}}}},
+        "plays navigation in embedded rooms",
+    ),
+    "unreachable server": (config_of(policy=_unreachable()), "http://127.0.0.1:9"),
+}
+
+
+@pytest.mark.parametrize(("config", "message"), STARTS.values(), ids=STARTS)
+def test_a_start_that_fails_leaves_no_run_json(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with pytest.raises(PivotError, match=message):
+        pivot.build(config, root)
+    assert [name for name in files_of(root) if not name.startswith(".")] == []
+    if message != "http://127.0.0.1:9":
+        return
+    pivot.build(config_of(), root)  # the failed start left nothing that fixes the config
+    assert (root / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+def test_a_key_that_is_not_set_leaves_no_file(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    part = {"name": "openai", "options": {"model": "m"}, "service": {"key_variable": "MY_KEY"}}
+    flag = "--key-variable" if role == "policy" else "--writer-service key_variable=NAME"
+    with pytest.raises(ConfigError, match=f"{role}: MY_KEY should hold the key .* with {flag}"):
+        pivot.build(config_of() | {role: part}, tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _boom(*_: Any, **__: Any) -> Any:
+    raise LookupError("a plugin's own bug")
+
+
+@pytest.mark.parametrize(("owner", "name"), [(SokobanEnv, "make_level"), (RolloutStage, "make")])
+def test_a_bug_of_a_plugin_leaves_no_run_json(
+    owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, _boom)
+    with pytest.raises(LookupError):
+        pivot.build(config_of(), tmp_path / "store")
+    assert [name for name in files_of(tmp_path) if not name.split("/")[1].startswith(".")] == []
+    monkeypatch.undo()
+    pivot.build(config_of(), tmp_path / "store")
+
+
+SECONDS = 120.0
+"""Less than a server gets by default to answer, which is 180 s; a slow machine needs ten."""
+
+
+def part(url: str, **changes: Any) -> dict[str, Any]:
+    """A model at an address, with default patience."""
+    options = {"model": changes.pop("model", MODEL)}
+    return {"name": "openai", "options": options, "service": {"base_url": url, "cache": "", **changes}}
+
+
+def no_pictures(body: dict[str, Any]) -> str | None:
+    return "this model reads text only" if pictures_of(body) else None
+
+
+def blind(body: dict[str, Any]) -> dict[str, Any]:
+    """Drops pictures, and counts the tokens of the rest."""
+    texts = [part["text"] for message in body["messages"] for part in message["content"] if part["type"] == "text"]
+    return both(body) | {"prompt_tokens": 20 + sum(map(len, texts)) // 4}
+
+
+def prose(body: dict[str, Any]) -> dict[str, Any]:
+    return {"text": "Look where you push."}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake of a server or of its configuration."""
+
+    message: str
+    error: type[PivotError] = ConfigError
+    server: dict[str, Any] = field(default_factory=dict)
+    change: Callable[[dict[str, Any], Path], Any] = lambda part, folder: None
+    """Makes the mistake in a part of the config."""
+    roles: tuple[str, ...] = ("policy", "teacher")
+
+
+def elsewhere(suffix: str) -> Callable[[dict[str, Any], Path], Any]:
+    def change(part: dict[str, Any], folder: Path) -> None:
+        part["service"]["base_url"] += suffix
+
+    return change
+
+
+def nobody(part: dict[str, Any], folder: Path) -> None:
+    part["service"]["base_url"] = "http://127.0.0.1:9/v1"
+
+
+def cached_in_a_file(part: dict[str, Any], folder: Path) -> None:
+    (folder / "file").write_text("not a folder")
+    part["service"]["cache"] = str(folder / "file" / "calls.sqlite")
+
+
+def cached_in_garbage(part: dict[str, Any], folder: Path) -> None:
+    (folder / "calls.sqlite").write_bytes(b"no database at all" * 1000)
+    part["service"]["cache"] = str(folder / "calls.sqlite")
+
+
+MISTAKES = {
+    "nobody there": Mistake(r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody),
+    "wrong path": Mistake(r"/v1/v2/chat/completions does not exist for model", change=elsewhere("/v2")),
+    "wrong key": Mistake(r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}),
+    "unknown model": Mistake(
+        r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
+    ),
+    "no pictures": Mistake(
+        r"accepts text but no pictures.*this model reads text only", server={"refuses": no_pictures}
+    ),
+    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}),
+    "no JSON": Mistake(
+        r"answers no JSON where guidance is asked for.*structured output",
+        server={"reply": prose, "unknown_fields": frozenset({"response_format"})},
+        roles=("teacher",),
+    ),
+    "always an error": Mistake(
+        r"no answer from http.* tries \(last: status 500: status 500 on purpose\)",
+        ServerGoneError,
+        server={"fault": lambda key, tried: "500"},
+    ),
+    "no credit": Mistake(r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}),
+    "cache under a file": Mistake(r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file),
+    "corrupt cache": Mistake(r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage),
+}
+CASES = [(name, role) for name, mistake in MISTAKES.items() for role in mistake.roles]
+
+
+@pytest.mark.parametrize(("name", "role"), CASES, ids=[f"{role}: {name}" for name, role in CASES])
+def test_a_wrong_set_up_stops_the_run_before_anything_is_made(name: str, role: str, tmp_path: Path) -> None:
+    mistake = MISTAKES[name]
+    with (
+        served(both, notes_meetings=True) as good,
+        served(**{"reply": both, "notes_meetings": True} | mistake.server) as bad,
+    ):
+        parts = {each: part(bad.url if each == role else good.url) for each in ("policy", "teacher")}
+        mistake.change(parts[role], tmp_path)
+        started = time.monotonic()
+        with pytest.raises(mistake.error, match=f"^{role}: .*{mistake.message}") as stopped:
+            pivot.build(config_of(2, **parts), tmp_path / "store")
+        assert time.monotonic() - started < SECONDS
+        assert good.log.requests <= 6
+    assert "\n" not in str(stopped.value)
+    if role == "teacher":
+        assert " --model" not in str(stopped.value) and " --base-url" not in str(stopped.value)
+    assert not (tmp_path / "store" / "run.json").exists()
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
+def test_the_policy_is_told_of_before_the_teacher(tmp_path: Path) -> None:
+    with served(both, key="Bearer other") as server, pytest.raises(ConfigError, match=r"^policy: "):
+        pivot.build(config_of(1, policy=part(server.url), teacher=part(server.url)), tmp_path)
+
+
+def test_a_key_with_a_line_end_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.KEY_VARIABLE, "sk-secret\n")
+    with (
+        served(both, notes_meetings=True) as server,
+        pytest.raises(ConfigError, match="OPENAI_API_KEY holds a line end"),
+    ):
+        pivot.build(config_of(1, policy=part(server.url)), tmp_path)
+    assert server.log.requests == 0
+
+
+def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 0.5)
+
+    async def run() -> None:
+        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server:
+            await asyncio.to_thread(pivot.build, config_of(1, teacher=part(url)), tmp_path)
+
+    with pytest.raises(ServerGoneError, match=r"^teacher: .*accepted a connection but sent nothing"):
+        asyncio.run(run())
+
+
+def test_the_command_ends_with_one_line(tmp_path: Path) -> None:
+    arguments = ["build", "frozenlake", "--out", tmp_path / "store", "--tasks", "2"]
+    with served(both, key="Bearer other") as server:
+        teacher = ["--writer", "openai", "--writer-model", MODEL, "--writer-service", f"base_url={server.url}"]
+        started = time.monotonic()
+        (line,) = error_lines(command(*arguments, *teacher, env={"XDG_CACHE_HOME": str(tmp_path)}))
+        assert time.monotonic() - started < 2 * SECONDS  # with the start of Python
+    assert line.startswith("error: teacher: ") and "refuses the credentials" in line
+
+
+def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
+    with served(both, notes_meetings=True) as server:
+        config = config_of(2, policy=part(server.url), teacher=part(server.url))
+        pivot.build(config, tmp_path)
+        requests_before = server.log.requests
+        assert requests_before > 20
+        assert pivot.build(config, tmp_path).already_complete
+        assert server.log.requests == requests_before
+    # Without the server: an export is rebuilt.
+    (tmp_path / "manifest.json").unlink()
+    for receipt in (tmp_path / ".receipts").glob("export*/*/*.json"):
+        receipt.unlink()
+    assert not pivot.build(config, tmp_path).already_complete
+    # A level more is work for both.
+    with pytest.raises(ServerGoneError, match=r"^policy: "):
+        pivot.build(config | {"environments": {"sokoban": {"tasks": 3, "settings": {}}}}, tmp_path)
+
+
+# Run-ending errors
+
+
+def balance(server: ChatServer, answers: int) -> Callable[[str, int], str | None]:
+    """Pays for so many answers from now on."""
+    end = server.log.answered + answers
+    return lambda key, tried: "402" if server.log.answered >= end else None
+
+
+@pytest.mark.parametrize(("role", "at_a_time"), [("policy", 256), ("teacher", 4)])
+def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, at_a_time: int, tmp_path: Path) -> None:
+    tasks = {"sokoban": 6} if role == "policy" else {"frozenlake": 20}
+    with served(both) as server:
+        service = {**QUICK, "base_url": server.url, "max_concurrency": at_a_time}
+        config = config_of(tasks, rollouts=8, **{role: {**part(server.url), "service": service}})
+        pivot.build(config, tmp_path / "whole")
+        whole = server.log.answered
+        assert whole > 130
+        server.fault = balance(server, 100)
+        started = time.monotonic()
+        with pytest.raises(
+            ServerGoneError, match=r"refused 24 requests .* 402 on purpose.*finished .* kept.*same comm"
+        ):
+            pivot.build(config, tmp_path / "store")
+        assert time.monotonic() - started < SECONDS
+        before = server.log.answered
+        server.fault = lambda key, tried: None
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0
+        if at_a_time == 4 or role == "teacher":  # what was finished is not asked for again
+            assert server.log.answered - before < whole - 40
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    assert_whole(tmp_path / "store")
+
+
+def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
+    arguments = ["build", "sokoban", "--out", str(tmp_path / "store"), "--tasks", "1", "--no-cache", "--workers", "1"]
+    with served(both) as server:
+        policy = ["--policy", "openai", "--model", MODEL, "--base-url", server.url]
+        server.fault = balance(server, 30)
+        run = CliRunner().invoke(app, [*arguments, *policy])
+    assert run.exit_code == 3, run.output
+    said = " ".join(run.stdout.split())
+    assert re.search(r"\d episodes ended in an error, count in no share and are pending", said), said
+    assert re.search(r"the most frequent error, (\d) of \1: PolicyError: http://127.* \(status 402: status 402", said)
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after three answers."""
+    put, kept = cache.CallCache.put, 0
+
+    def full(self: Any, *arguments: Any) -> None:
+        nonlocal kept
+        kept += 1
+        if kept > 3:
+            self._file = Mock(close=self._file.close, execute=Mock(side_effect=OSError(28, "No space left on device")))
+        put(self, *arguments)
+
+    with served(both) as server:
+        service = {"base_url": server.url, "cache": str(tmp_path / "calls.sqlite"), "max_concurrency": 2}
+        config = config_of({"frozenlake": 3}, **{role: {**part(server.url), "service": {**QUICK, **service}}})
+        with monkeypatch.context() as patch:
+            patch.setattr(cache.CallCache, "put", full)
+            with pytest.raises(CacheError, match=r"cannot write the call cache .*No space left.*--no-cache"):
+                pivot.build(config, tmp_path / "store")
+        assert server.log.answered < 20
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 0
+    assert load_store(tmp_path / "store").episodes.collect().height == 12

@@ -1,18 +1,23 @@
-"""Labelling end to end: real failures in, labels out; the template teacher; no verdict; repeatability."""
+"""Labelling end to end: real failures in, labels out; broken environments, replayers, no verdict, repeatability."""
 
 import json
 import re
+import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from pivot.core import plugins
-from pivot.core.errors import StoreError
+from pivot.core.errors import ConfigError, StoreError
 from pivot.core.identity import canonical_json
 from pivot.core.plugins import Settings
 from pivot.core.records import from_row, to_row
+from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.labeling.analyzer import analyzer_prompt
 from pivot.labeling.base import (
     FailedEpisode,
@@ -22,10 +27,16 @@ from pivot.labeling.base import (
     GuidanceWriter,
     Label,
 )
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
+from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import guidance_request, label_episodes
+from pivot.labeling.replay import MOST_REPLAYERS, Replays
 from pivot.labeling.target import Target, parse_target
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import Case, Certificate, Solver, Verdict
+from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.solvers.sokoban.solver import SokobanSolver
+from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.labeling.episodes import random_failures, record
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.labeling.reasons import count_reject_reasons
@@ -234,3 +245,92 @@ def test_a_teacher_is_asked_once_and_only_about_verdicts() -> None:
         assert (made.guidance_prose or "").startswith("half a pair ? at step")
         assert (made.failure_reason, made.guidance_source) == ("", None)
         (made.target or "").encode()
+
+
+def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> Any:
+    """Replace a method of the environment by one that raises in the numbered calls."""
+    original = getattr(FrozenLakeEnv, method)
+    count = iter(range(1_000_000))
+
+    def broken(self: FrozenLakeEnv, *arguments: Any, **named: Any) -> Any:
+        if next(count) in calls:
+            self._turn = 10**6  # what a simulator that broke leaves behind is worth nothing
+            raise error()
+        return original(self, *arguments, **named)
+
+    return broken
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "encode_action", "frame_key"])
+def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("frozenlake", 5, seed=3, horizon=10)
+    monkeypatch.setattr(FrozenLakeEnv, method, breaks_at(method, [3], lambda: RuntimeError("the simulator is gone")))
+    labels = label_episodes(episodes, FrozenLakeSolver(), TemplateWriter(), [ReplayFilter()], "1")
+    rejected = [label for label in labels if not label.accepted]
+    assert len(rejected) == 1
+    assert count_reject_reasons(labels) == {"replay": 1}
+    detail = str(rejected[0].reject_reasons[0])
+    assert detail == "broken: the environment raised RuntimeError: the simulator is gone"
+    # Without the fault all is well again: nothing of the broken environment is kept.
+    monkeypatch.undo()
+    again = label_episodes(episodes, FrozenLakeSolver(), TemplateWriter(), [ReplayFilter()], "1")
+    assert all(label.accepted for label in again)
+
+
+def test_rules_that_replay_for_a_fact_leave_it_to_the_replay_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("sokoban", 30, seed=4, horizon=10)
+    always = list(range(1000))
+    monkeypatch.setattr(SokobanEnv, "step", breaks_at("step", always, lambda: OSError("pipe closed")))
+    rules = [ReplayFilter(), SokobanDeadlockFilter()]
+    labels = label_episodes(episodes, SokobanSolver(), TemplateWriter(), rules, "1")
+    assert "deadlock" in {label.failure_mode for label in labels}
+    assert count_reject_reasons(labels) == {"replay": 30}
+
+
+def test_settings_that_can_never_work_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("frozenlake", 1, seed=5, horizon=10)
+    for method in ("reset", "step"):
+        with monkeypatch.context() as patch:
+            patch.setattr(FrozenLakeEnv, method, breaks_at(method, [0], lambda: ConfigError("no simulator installed")))
+            with pytest.raises(ConfigError, match="no simulator"):
+                label_episodes(episodes, FrozenLakeSolver(), None, [ReplayFilter()], "1")
+
+
+def test_labels_made_side_by_side_are_those_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a flow whose task runner starts every shard at once in a thread of its own."""
+    step = FrozenLakeEnv.step
+
+    def unhurried(self: FrozenLakeEnv, action: Any) -> Any:
+        time.sleep(0.0005)  # another thread's turn
+        return step(self, action)
+
+    monkeypatch.setattr(FrozenLakeEnv, "step", unhurried)
+    shards = [random_failures("frozenlake", 6, seed=seed, horizon=6) for seed in range(4)]
+    together = threading.Barrier(len(shards))
+
+    def label(shard: Any) -> Any:
+        together.wait(PATIENCE)
+        return label_episodes(shard, FrozenLakeSolver(), None, [ReplayFilter()], "1")
+
+    with ThreadPoolExecutor(len(shards)) as threads:
+        labels = list(threads.map(label, shards))
+    rejected = [each.reject_reasons for made in labels for each in made if not each.accepted]
+    assert rejected == []
+
+
+def test_environments_are_closed_with_the_call_that_owns_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    episodes = random_failures("frozenlake", 5)
+    made, closed = [], []
+    monkeypatch.setattr(FrozenLakeEnv, "close", lambda self: closed.append(id(self)))
+    original = FrozenLakeEnv.from_settings.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(FrozenLakeEnv, "from_settings", classmethod(lambda *call: made.append(1) or original(*call)))
+    label_episodes(episodes, FrozenLakeSolver(), None, [ReplayFilter()], "1")
+    assert (len(made), len(closed)) == (1, 1), "one environment serves all episodes of one configuration"
+    with Replays() as replays:
+        first = replays.of(episodes[0])
+        assert replays.of(episodes[1]) is first
+        for horizon in range(20, 20 + MOST_REPLAYERS):
+            replays.of(replace(episodes[0], env_config={**episodes[0].env_config, "horizon": horizon}))
+        assert len(closed) == 2, "the one that was not asked for the longest is given up"
+        assert replays.of(episodes[0]) is not first
+    assert len(closed) == len(made)
