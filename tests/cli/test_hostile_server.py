@@ -138,16 +138,8 @@ def test_errors_of_build_and_relabel(
         part = {"name": "openai", "options": {"model": MODEL}, "service": {"cache": "", "base_url": server.url}}
         with pytest.raises(pivot.PivotError) as refused:
             pivot.build(config_of(1, policy=part), tmp_path / "new")
-        address = [
-            "--writer-model",
-            MODEL,
-            "--writer-service",
-            f"base_url={server.url}",
-            "--writer-service",
-            "cache=",
-            "--writer-set",
-            "revision=r2",
-        ]
+        address = ["--writer-model", MODEL, "--writer-service", f"base_url={server.url}"]
+        address += ["--writer-service", "cache=", "--writer-set", "revision=r2"]
         for error in (
             refused.value,
             error_of("relabel", root, "--workers", "1", *address),

@@ -98,19 +98,11 @@ _LINKS: dict[str, Maker] = {
     "hard link card": link("dataset/README.md", "{out}/README.md", hard=True),
     "hard link database": link("pivot.duckdb", "{out}/notes.txt", hard=True),
 }
+_PIPES = (".commit/journal.json", "pivot.duckdb", ".tmp")
 _SPECIAL: dict[str, Maker] = {
     f"{kind} {name}": special(name, kind)
     for kind, names in {
-        "pipe": (
-            ".lock",
-            "run.json",
-            "manifest.json",
-            EPISODES,
-            "dataset/README.md",
-            ".commit/journal.json",
-            "pivot.duckdb",
-            ".tmp",
-        ),
+        "pipe": (".lock", "run.json", "manifest.json", EPISODES, "dataset/README.md", *_PIPES),
         "socket": (".lock", TRAINING, "manifest.json"),
     }.items()
     for name in names

@@ -19,17 +19,7 @@ from pivot.tests.core.canary import Canary
 
 CONTENT = b"rows"
 FILES = ("run.json", "manifest.json", "labels/v1/env/00000.parquet", "dataset/env/train-00000.parquet", LOCK)
-FOLDERS = (
-    "labels",
-    "labels/v1",
-    "labels/v1/env",
-    "dataset",
-    ".receipts",
-    ".commit",
-    TEMPORARY,
-    "x",
-    "x/0001",
-)
+FOLDERS = ("labels", "labels/v1", "labels/v1/env", "dataset", ".receipts", ".commit", TEMPORARY, "x", "x/0001")
 
 
 @pytest.fixture

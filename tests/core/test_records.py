@@ -148,30 +148,6 @@ def test_draws_keep_their_values() -> None:
         rng = random.Random(seed)
         numbers = [below(rng, count) for count in (1, 2, 3, 10, 1000, 2**40)]
         drawn.append([*numbers, *sample_below(rng, 20, 7), *sample_below(rng, 500, 9)])
-    assert drawn[7] == [
-        0,
-        0,
-        1,
-        0,
-        74,
-        803563169809,
-        18,
-        1,
-        16,
-        6,
-        19,
-        15,
-        17,
-        214,
-        35,
-        123,
-        46,
-        282,
-        217,
-        30,
-        423,
-        289,
-    ]
     assert digest(drawn) == "244eaf92c2fc845149c15e933fc15859"
 
 

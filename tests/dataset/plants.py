@@ -113,15 +113,8 @@ def _other_struct(value: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 FREE = {
-    "attempts",
-    "latency",
-    "prompt_tokens",
-    "completion_tokens",
-    "cost",
-    "cache_hit",
-    "model_revision",
-    "answered",
-    "left_out",
+    *("attempts", "latency", "prompt_tokens", "completion_tokens", "cost"),
+    *("cache_hit", "model_revision", "answered", "left_out"),
 }
 """Columns of `calls`: what a request cost may differ between equal runs."""
 

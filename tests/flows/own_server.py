@@ -122,18 +122,8 @@ class OwnServer:
         return clean_environment() | env | quick | shared | {"PREFECT_WORKER_WEBSERVER_PORT": str(self.health)}
 
     def start_server(self) -> subprocess.Popen[Any]:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "prefect",
-            "server",
-            "start",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-        ]
+        words = f"-P -m prefect server start --host 127.0.0.1 --port {self.port}"
+        command = [sys.executable, *words.split()]
         process = self._popen(command, "server")
         until(lambda: self._status("health", "") == 200, process)
         return process

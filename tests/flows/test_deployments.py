@@ -75,18 +75,10 @@ class Served:
 
     def begin(self) -> subprocess.Popen[str]:
         """Start it, also after its end."""
-        serve = [
-            "deploy",
-            "--serve",
-            "--port",
-            str(self.port),
-            "--to",
-            str(self.folder / "prefect.yaml"),
-            *self.options,
-        ]
+        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
         env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
         self.process = subprocess.Popen(
-            [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*CLI, *serve, *self.options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         return self.process
 
@@ -242,19 +234,10 @@ def _when(happened: Callable[[], bool], pause: float = 0.3) -> None:
 def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> None:
     builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
     before = {run["id"] for run in served.get("flow_runs/filter", builds)}
-    arguments = [
-        "build",
-        "frozenlake",
-        "--tasks",
-        "1",
-        "--rollouts",
-        "2",
-        "--workers",
-        "1",
-        "--out",
-        tmp_path / "store",
-    ]
-    done = command(*arguments, env={"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)})
+    words = "build frozenlake --tasks 1 --rollouts 2 --workers 1 --out"
+    done = command(
+        *words.split(), tmp_path / "store", env={"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
+    )
     assert done.returncode == 0, done.stderr
     new = [run for run in served.get("flow_runs/filter", builds) if run["id"] not in before]
     runs = [run for run in new if not run["auto_scheduled"]]  # a night may be scheduled meanwhile
