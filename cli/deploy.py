@@ -37,8 +37,7 @@ def deploy(
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
     Five nightly builds, one per environment, whose folder and seed come from the scheduled date and which verify their
-    store; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's pages. Edit targets,
-    folders and times in the file before deploying.
+    store; and builds on demand, with a form on Prefect's pages. Edit folders and times in the file before deploying.
 
     With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. A run that
     Ctrl-C interrupted keeps its finished shards: start it again on Prefect's pages.

@@ -7,12 +7,10 @@ unless its own options say otherwise.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import typer
-from pydantic.fields import FieldInfo
 
 from ..core import plugins
 from ..core.errors import ConfigError
@@ -21,79 +19,51 @@ from ..datasets.store.config import RunConfig, part_type
 from ..models.base import ModelOptions
 from ..models.service import Service
 from ..training.evaluation.config import AskedModel
-from .from_config import Form, key_and_value, parameter
-from .help_texts import help_text, metavar_of
+from .from_config import Flag, Form, key_and_value, parameter
 from .values import Values, plain
 
 OPTIONS = "Model of the policy (--policy openai or transformers)"
 SERVER = "Model server (does not affect the data)"
 """Headings of the help."""
-NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}
-"""Options that are not named like their field."""
-DEFAULTS = {"base_url": "OPENAI_BASE_URL, or OpenAI's", "cache": "one file for all runs"}
-"""Defaults in words."""
 SHARED = ("base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache")
 """Service settings of the policy that apply to the writer, too; prices belong to one model."""
 SET_BY_BUILD = ("refresh", "payer")
 """Service settings that a build sets itself; --policy-service and --writer-service reach them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFlag:
-    """One setting of a model as an option."""
-
-    key: str
-    """Name of the setting."""
-    part: Literal["options", "service"]
-    field: FieldInfo
-
-    @property
-    def written(self) -> str:
-        """The option."""
-        return f"--{NAMES.get(self.key, self.key.replace('_', '-'))}"
-
-    @property
-    def is_mapping(self) -> bool:
-        """Whether the option is written as ``KEY=VALUE`` and may be repeated."""
-        return get_origin(self.field.annotation) is dict
-
-    def read(self, value: Any) -> Any:
-        """Return the value of the option: its text, or a mapping of its ``KEY=VALUE``."""
-        return dict(key_and_value(self.written, text) for text in value) if self.is_mapping else value
-
-    @property
-    def help(self) -> str:
-        """The help, with the default."""
-        text = help_text(self.field.description or "", {each.key: each.written for each in FLAGS}).rstrip(".")
-        value = self.field.get_default(call_default_factory=True)
-        default = DEFAULTS.get(self.key) or ("" if value in (None, "", {}, False) else str(value))
-        return f"{text} (default: {default})." if default else f"{text}."
+_SERVICE_FLAGS = {
+    "base_url": Flag(default="OPENAI_BASE_URL, or OpenAI's"),
+    "cache": Flag(default="one file for all runs"),
+    "request_seconds": Flag("--request-timeout"),
+    "episode_seconds": Flag("--episode-timeout"),
+    "patience_seconds": Flag("--patience"),
+    "any_model": Flag(off="-"),
+}
 
 
-FLAGS = [ModelFlag(key, "options", field) for key, field in ModelOptions.model_fields.items()]
-FLAGS += [ModelFlag(key, "service", each) for key, each in Service.model_fields.items() if key not in SET_BY_BUILD]
-SHARED_FLAGS = [each for each in FLAGS if each.key in SHARED]
+def _service_form(keys: Sequence[str]) -> Form[Service]:
+    flags = {key: flag for key, flag in _SERVICE_FLAGS.items() if key in keys}
+    return Form("model", Service, flags, {SERVER: keys}, skip=[key for key in Service.model_fields if key not in keys])
 
 
-def model_parameters(flags: list[ModelFlag]) -> Iterator[inspect.Parameter]:
-    """Yield the parameters of a command, for typer to make options of."""
-    for flag in flags:
-        panel = SERVER if flag.part == "service" else OPTIONS
-        kind = bool if flag.field.annotation is bool else list[str] if flag.is_mapping else str
-        metavar = "KEY=VALUE" if flag.is_mapping else metavar_of(flag.field.annotation)
-        about = typer.Option(flag.written, metavar=metavar, help=flag.help, rich_help_panel=panel, show_default=False)
-        yield parameter(f"model__{flag.key}", kind, about)
-    switch = typer.Option("--no-cache", help="Neither read nor fill the call cache.", rich_help_panel=SERVER)
-    yield parameter("model__no_cache", bool, switch)
+OF_MODEL = Form("model", ModelOptions, panels={OPTIONS: tuple(ModelOptions.model_fields)})
+OF_SERVER = _service_form([key for key in Service.model_fields if key not in SET_BY_BUILD])
+OF_SHARED_SERVER = _service_form(SHARED)
+NO_CACHE = typer.Option("--no-cache", help="Neither read nor fill the call cache.", rich_help_panel=SERVER)
 
 
-def typed(arguments: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
-    """Return the options or service settings that the command line gives: key to flag and text."""
-    values = ((flag, arguments.get(f"model__{flag.key}")) for flag in FLAGS if flag.part == part)
-    chosen = {flag.key: (flag.written, flag.read(value)) for flag, value in values if value not in (None, [], False)}
-    if part == "service" and arguments.get("model__no_cache"):
-        chosen["cache"] = "--no-cache", ""
-    return chosen
+def typed(form: Form[Any], arguments: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the settings that the command line gives by the options of a form: key to flag and value."""
+    chosen = Values()
+    form.put_flags({name: value for name, value in arguments.items() if value is not False}, chosen)
+    found = {
+        leaf.keys[0]: (form.flag_name(leaf, flag), chosen.data[leaf.keys[0]])
+        for leaf, flag in form.leaves()
+        if leaf.keys[0] in chosen.data
+    }
+    if form.model is Service and arguments.get("model__no_cache"):
+        found["cache"] = "--no-cache", ""
+    return found
 
 
 class PartFlags:
@@ -119,7 +89,9 @@ class PartFlags:
             option = typer.Option(f"{self.flag}-{part}", metavar="KEY=VALUE", help=text)
             yield parameter(f"{self.role}__{part}", list[str], option)
         if self.role == "policy":
-            yield from model_parameters(FLAGS)
+            yield from OF_MODEL.parameters()
+            yield from OF_SERVER.parameters()
+            yield parameter("model__no_cache", bool, NO_CACHE)
 
     def changes(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the command line says anything about this part."""
@@ -146,7 +118,7 @@ class PartFlags:
         if name is not None and isinstance(stored, dict) and name != stored.get("name"):
             values.put((role,), {"name": name}, self.flag)
         current = values.get((role, "name"))
-        options, service = (typed(arguments, part) for part in ("options", "service"))
+        options, service = (typed(form, arguments) for form in (OF_MODEL, OF_SERVER))
         if role == "teacher":
             model = arguments.get("teacher__model")
             options = {} if model is None else {"model": ("--writer-model", model)}
@@ -216,12 +188,13 @@ class AskedForm(Form[Asked]):
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
         yield from super().parameters()
-        yield from model_parameters(SHARED_FLAGS)
+        yield from OF_SHARED_SERVER.parameters()
+        yield parameter("model__no_cache", bool, NO_CACHE)
 
     def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
         """Override values by flags; see the base class."""
         super().put_flags(arguments, values)
-        for key, (flag, value) in typed(arguments, "service").items():
+        for key, (flag, value) in typed(OF_SHARED_SERVER, arguments).items():
             values.put(("service", key), value, flag)
 
     def resolve(self, values: Values) -> Asked:

@@ -1,5 +1,6 @@
 """``pivot prune`` and ``pivot cache``: old nights, and cached answers of models."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -70,18 +71,10 @@ def cache(
         calls = CallCache(path)
     except CacheError as error:
         raise ConfigError(f"FILE: {error}") from error
-    try:
+    with closing(calls):
         counts = calls.counts()
-    finally:
-        calls.close()
     show_table(
         f"{path} ({path.stat().st_size / 1e6:.1f} MB)",
         ["model", "checkpoint", "role", "answers", "prompt tokens", "reply tokens", "newest"],
-        [
-            [
-                *(each.model, each.served_as or "unknown", each.role, each.answers),
-                *(each.prompt_tokens, each.completion_tokens, each.newest),
-            ]
-            for each in counts
-        ],
+        [[model, served_as or "unknown", *more] for model, served_as, *more in counts],
     )

@@ -23,21 +23,16 @@ from ..core.errors import ConfigError, EngineError, StoreError
 from ..core.identity import derive_seed
 from ..core.progress import Reporter
 from ..core.storage import Address, Url, open_storage, parse_address
-from ..datasets.store.config import RunConfig, make_config
+from ..datasets.store.config import RunConfig
 from ..datasets.store.nights import write_nights_card
-from ..datasets.store.store import Store, stored_config
 from ..datasets.verify.verify import verify_store
-from ..insight.probe.rates import arm_rates
-from ..insight.probe.records import ProbeSettings
-from ..insight.probe.run import checked_store, probe_store
-from ..insight.report.site import report
+from ..insight.report.site import report as write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool
 from .engines.prefect import TaskPool
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .prune import check_retention, own, prune
-from .relabel import LabelChanges, relabel_store
 from .running import Running, pool_of
 from .watch import Watch, watched
 
@@ -81,9 +76,6 @@ def _build_name() -> str:
     with suppress(ConfigError):  # the flow itself reports it: an error here would crash the run without its reason
         out = _dated(out, config.seed)[0]
     return f"build {'+'.join(config.environments)} in {out}"
-
-
-_NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
 
 
 @flow(name="build-dataset", flow_run_name=_build_name, persist_result=False)
@@ -138,84 +130,23 @@ def build_dataset(
     ):
         result = _build(config, root, watch, pool, refresh=refresh)
         if report and isinstance(root, Path):
-            _report(watch, root)
-        verified = _verified(root, watch, pool) if verify else None
+            site = root.with_name(f"{root.name}-report")
+            write_report(root, site, reporter=watch)
+            page = file_address(site / "index.html")
+            watch.artifacts.link("report", page, page, f"Every episode of {root} as a page")
+        verified = verify_store(root, watch, pool.stream) if verify else None
+        if verified is not None and verified.problems:
+            raise StoreError(f"{len(verified.problems)} problems found in {root}, the first: {verified.problems[0]}")
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
-        if keep and result.is_whole:
-            _prune_nights(root.parent, keep, owner, watch, _day())
-    return plain(result) | {"verified": verified}
-
-
-@flow(name="relabel-dataset", flow_run_name="relabel {root}", persist_result=False)
-def relabel_dataset(
-    root: str,
-    changes: LabelChanges = _NO_CHANGES,
-    refresh: bool = False,
-    workers: NonNegativeInt = 0,
-    engine: str = "local",
-    address: str = "",
-    allow: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Label a finished store again, without new rollouts, as the next label version.
-
-    Args:
-        root: Folder of the store.
-        changes: Fields of the run config that change.
-        refresh: Request all guidance again, even if the store or the call cache has it.
-        workers: Worker processes; 0 for one per core.
-        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
-        address: Cluster of the engine; empty for workers on the machine of this run.
-        allow: Modules or models that a store names and that may be loaded; without it none is.
-
-    Raises:
-        PivotError: as :func:`.relabel_store`.
-    """
-    store = parse_address(root)
-    fields = changes.model_dump(mode="json", exclude_none=True)
-    config = make_config(stored_config(store, complete=False).model_dump(mode="json") | fields)
-    with (
-        allowing(allow),
-        at_work(config, store, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),
-    ):
-        result = relabel_store(store, fields, TaskPool(pool), watch, refresh=refresh)
-        show(watch, result)
-    return plain(result)
-
-
-@flow(name="probe-dataset", flow_run_name="probe {root}", persist_result=False)
-def probe_dataset(
-    root: str,
-    settings: ProbeSettings = _USUAL_PROBE,
-    workers: NonNegativeInt = 0,
-    engine: str = "local",
-    address: str = "",
-    allow: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Replay the failures of a finished store from the pivot and from the steps next to it.
-
-    Args:
-        root: Folder of the store; its own policy plays.
-        settings: Arms, retries per failure, discount.
-        workers: Worker processes; 0 for one per core.
-        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
-        address: Cluster of the engine; empty for workers on the machine of this run.
-        allow: Modules or models that a store names and that may be loaded; without it none is.
-
-    Raises:
-        PivotError: as :func:`.probe_store`.
-    """
-    with allowing(allow):
-        store = checked_store(parse_address(root), settings)
-    with (
-        allowing(allow),
-        at_work(store.config, store.root, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),
-    ):
-        result = probe_store(store.root, settings, watch, TaskPool(pool).stream)
-        with watch.artifacts.unharmed("arms"):
-            rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
-            watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
-    return {"root": root, "retries": result.retries, "played": result.played}
+        if keep and result.is_whole:  # days count back from the night that is complete
+            pruned = prune(root.parent, keep=keep, owner=owner, reporter=watch, today=_day())
+            for each in pruned.removals:
+                did = "marked" if each.kind == "mark" else "removed"
+                watch.log.info("%s %s %s: %d bytes", did, each.kind, each.address, each.bytes)
+            for line in pruned.kept:
+                watch.log.warning("kept: %s", line)
+    return plain(result) | {"verified": None if verified is None else verified.checked}
 
 
 @contextmanager
@@ -244,31 +175,6 @@ def show(watch: Watch, result: BuildResult) -> None:
             watch.metrics.store_bytes = sum(open_storage(result.root).sizes().values())
             watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
-
-
-def _report(watch: Watch, store: Path) -> None:
-    """Write the site of a store next to it."""
-    target = store.with_name(f"{store.name}-report")
-    report(store, target, reporter=watch)
-    address = file_address(target / "index.html")
-    watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
-
-
-def _prune_nights(folder: Address, keep: str, owner: str, watch: Watch, night: date) -> None:
-    """Mark or remove nights that the retention does not keep; its days count back from the night that is complete."""
-    pruned = prune(folder, keep=keep, owner=owner, reporter=watch, today=night)
-    for each in pruned.removals:
-        did = "marked" if each.kind == "mark" else "removed"
-        watch.log.info("%s %s %s: %d bytes", did, each.kind, each.address, each.bytes)
-    for line in pruned.kept:
-        watch.log.warning("kept: %s", line)
-
-
-def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
-    report = verify_store(root, watch, pool.stream)
-    if report.problems:
-        raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
-    return report.checked
 
 
 def plain(result: BuildResult) -> dict[str, Any]:

@@ -113,13 +113,16 @@ def build_store(
     try:
         with storage.lock() as leased:
             finish_relabel(storage)
-            stored = _reconcile(root, config, refresh)
+            is_begun = not refresh and storage.stat(RUN) is not None
+            stored = _reconcile(root, config) if is_begun else config
             store = Store(leased, stored, run.with_stored(stored))
-            done = None if refresh else complete_result(store)
+            done = complete_result(store) if is_begun else None
             return done or _make(store, pool, reporter, refresh=refresh)
     except ReadOnlyError:  # a complete store on a read-only disk needs no lock
-        stored = _reconcile(root, config, refresh)
-        done = None if refresh else complete_result(Store(root, stored, run.with_stored(stored)))
+        if refresh or storage.stat(RUN) is None:
+            raise
+        stored = _reconcile(root, config)
+        done = complete_result(Store(root, stored, run.with_stored(stored)))
         if done is None:
             raise
         return done
@@ -280,11 +283,8 @@ def refuse_foreign_folder(storage: Storage, root: Address) -> None:
         )
 
 
-def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
+def _reconcile(root: Address, config: RunConfig) -> RunConfig:
     """Return the config of the build after comparing it with the store's: a store may grow, but not change."""
-    storage = open_storage(root)
-    if refresh or storage.stat(RUN) is None:
-        return config
     old = stored_config(root, complete=False)
     config = config.model_copy(update={"label_version": old.label_version, "license": config.license or old.license})
     changed = [
@@ -357,32 +357,25 @@ def result_of(store: Store) -> BuildResult | None:
     return None if receipts is None else _summary(store, receipts)
 
 
-StageReceipt = tuple[Shard, str, Receipt]
-
-
-def _summary(store: Store, receipts: list[StageReceipt]) -> BuildResult:
+def _summary(store: Store, receipts: list[tuple[Shard, str, Receipt]]) -> BuildResult:
     results = [ShardResult(shard, stage, True, receipt.files, receipt.facts) for shard, stage, receipt in receipts]
     return summarise(store, results, already_complete=True)
 
 
-def _receipts(store: Store) -> list[StageReceipt] | None:
-    """Return every receipt of a finished store; None if some are missing."""
+def _receipts(store: Store) -> list[tuple[Shard, str, Receipt]] | None:
+    """Return every receipt of a finished store with its stage; None if some are missing."""
+    complete: list[tuple[Shard, str, Receipt]] = []
     with store.storage.prefetch(RECEIPTS):
-        return _receipts_of_shards(store)
-
-
-def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
-    complete: list[StageReceipt] = []
-    for shard in store.config.shards():
-        receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, LabelStage(store, shard).name)}
-        # A relabel leaves a staged export; a later build leaves an export in place, which is then the current one.
-        exports = [ExportStage(store, shard, ShardSplit(), each) for each in (DATASET_FOLDER, store.staged_folder)]
-        in_place, staged = (store.receipt(stage.name, shard) for stage in exports)
-        receipts[EXPORT] = in_place or staged
-        for stage, receipt in receipts.items():
-            if receipt is None:
-                return None
-            complete.append((shard, stage, receipt))
+        for shard in store.config.shards():
+            receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, LabelStage(store, shard).name)}
+            # A relabel leaves a staged export; a later build leaves an export in place, which is then the current one.
+            exports = [ExportStage(store, shard, ShardSplit(), each) for each in (DATASET_FOLDER, store.staged_folder)]
+            in_place, staged = (store.receipt(stage.name, shard) for stage in exports)
+            receipts[EXPORT] = in_place or staged
+            for stage, receipt in receipts.items():
+                if receipt is None:
+                    return None
+                complete.append((shard, stage, receipt))
     return complete
 
 

@@ -17,7 +17,7 @@ from ..core.storage import Address, open_storage, parse_address
 from ..core.storage.commit import COMMIT, bind
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
-from ..datasets.store.config import PartConfig, RunConfig, make_config
+from ..datasets.store.config import PartConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.run import Run
 from ..datasets.store.schema import LABELS
@@ -133,35 +133,26 @@ def relabel_store(
             if finished is None:
                 raise StoreError(f"{root} lacks receipts; run the same build again to write them")
             return finished
-        store = Store(leased, _next_version(old.config, changes))
+        raw = old.config.model_dump(mode="json") | changes | {"label_version": old.config.label_version + 1}
+        store = Store(leased, make_config(raw))
         again = refresh or only_rejected
         if only_rejected and not store.run.writer_is_served:
             raise ConfigError(
                 f"only_rejected: teacher {store.config.teacher.name!r} is not a model behind a server and would give "
                 "the same answers; leave --only-rejected out, or name a model with --writer"
             )
-        if store.run.writer_is_served and (again or _has_new_writer(old, store)):
+        before, after = old.run.writer(), store.run.writer()
+        is_new = (after.name, after.config) != (before.name, before.config)
+        if store.run.writer_is_served and (again or is_new):
             preflight_models(store.run, policy=False)
         earlier = None if refresh else EarlierGuidance(old.config.label_version, only_accepted=only_rejected)
         results = label_and_export(store, pool, reporter, store.staged_folder, refresh=again, earlier=earlier)
         _bind(old, store, results)
         finish_relabel(storage)
-        return summarise(store, [*_rollout_results(store), *results], already_complete=False)
-
-
-def _has_new_writer(old: Store, store: Store) -> bool:
-    before, after = old.run.writer(), store.run.writer()
-    return (after.name, after.config) != (before.name, before.config)
-
-
-def _next_version(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
-    raw = config.model_dump(mode="json") | changes | {"label_version": config.label_version + 1}
-    return make_config(raw)
-
-
-def _rollout_results(store: Store) -> list[ShardResult]:
-    receipts = [(shard, store.receipt(ROLLOUT, shard)) for shard in store.config.shards()]
-    return [ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts) for shard, receipt in receipts if receipt]
+        for shard in store.config.shards():
+            if receipt := store.receipt(ROLLOUT, shard):
+                results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
+        return summarise(store, results, already_complete=False)
 
 
 def _bind(old: Store, store: Store, results: list[ShardResult]) -> None:

@@ -43,9 +43,7 @@ DEFAULTS: Running = {
 }
 
 
-def pool_of(
-    running: Running, environments: Sequence[str], store: Address, *, writes: bool = True
-) -> AbstractContextManager[WorkerPool]:
+def pool_of(running: Running, environments: Sequence[str], store: Address) -> AbstractContextManager[WorkerPool]:
     """Open the workers for shards of these environments; see :meth:`.Engine.pool`.
 
     Raises:
@@ -55,7 +53,7 @@ def pool_of(
     kind: type[Engine] = plugins.load("engines", name)
     settings = {"workers": running.get("workers", 1), "address": running.get("address", "")}
     engine = kind(plugins.read_settings(kind.config_type, settings, f"engine {name}: "))
-    return engine.pool(environments, store, writes=writes)
+    return engine.pool(environments, store)
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:

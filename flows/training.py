@@ -13,7 +13,7 @@ from ..models.extras import look_for
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
 from ..training.evaluation import make
-from ..training.evaluation.baselines import check_learned, measure_baselines
+from ..training.evaluation.baselines import check_learned
 from ..training.evaluation.config import MakeConfig, PolicyEvaluationConfig
 from ..training.evaluation.episodes import GYM, config_of
 from ..training.evaluation.items import Benchmark, is_benchmark, open_benchmark
@@ -216,10 +216,8 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             seed=settings.seed,
             share=settings.scale,
             private=settings.private,
+            learned=settings.learned,
             reporter=bars,
-            measure=lambda each: measure_baselines(
-                each.benchmark, each.episodes, learned=settings.learned, reporter=bars
-            ),
         )
 
 

@@ -38,7 +38,7 @@ def verify(
     store = parse_address(root)
     refuse_while_written(store)
     nights, report = nights_of(store), Report()
-    with pool_of(running, environments_of(nights), store, writes=False) as pool:
+    with pool_of(running, environments_of(nights), store) as pool:
         for folder, night in nights.items():
             proved = verify_store(night.root, running.get("reporter") or Reporter(), pool.stream, follow=sources)
             report.add(folder.rstrip("/"), proved)

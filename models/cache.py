@@ -13,7 +13,6 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +61,6 @@ def request_facts(config: Mapping[str, Any], request: ChatRequest, served_as: st
         **({"banned": list(request.banned)} if request.banned else {}),
         **more,
     }
-
-
-@dataclass(frozen=True, slots=True)
-class CacheCount:
-    """Statistics of the stored answers of one model."""
-
-    model: str
-    served_as: str | None
-    """The server's name of the checkpoint; see :meth:`.ChatModel.served_as`."""
-    role: str
-    answers: int
-    prompt_tokens: int
-    completion_tokens: int
-    newest: str
 
 
 class CallCache:
@@ -134,15 +119,19 @@ class CallCache:
         with self._trouble("write"):
             self._file.execute(f"INSERT OR REPLACE INTO calls_v{FORMAT} ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def counts(self) -> list[CacheCount]:
-        """Count the answers by model, checkpoint and role, most first."""
+    def counts(self) -> list[tuple[Any, ...]]:
+        """Count the answers by model, checkpoint and role, most first.
+
+        A row holds model, the server's name of the checkpoint (see :meth:`.ChatModel.served_as`), role, number of
+        answers, prompt tokens, reply tokens, and the time of the newest answer.
+        """
         tokens = [f"coalesce(sum(json_extract(answer, '$.{name}')), 0)" for name in _USAGE]
         query = (
             f"SELECT model, json_extract(request, '$.served_as') AS served_as, role, count(*), {', '.join(tokens)}, "
             f"max(stored_at) FROM calls_v{FORMAT} GROUP BY model, served_as, role ORDER BY count(*) DESC"
         )
         with self._trouble("read"):
-            return [CacheCount(*row) for row in self._file.execute(query)]
+            return self._file.execute(query).fetchall()
 
     def close(self) -> None:
         """Close the file."""

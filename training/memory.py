@@ -65,7 +65,7 @@ def estimate_rl(config: RlConfig) -> Estimate:
         TrainingError: the config of a model cannot be read, and the recipe has no shape.
     """
     settings = model_settings(config)
-    count, text = _parameters(settings), settings.get_text_config()
+    count, text = _parameters(_empty_model(settings)), settings.get_text_config()
     width = HALF if uses_bf16(config.precision) else FULL
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * width
@@ -76,24 +76,26 @@ def estimate_rl(config: RlConfig) -> Estimate:
         more["teacher"] = count * FULL
     if config.teacher_model is not None:
         other = config.model_copy(update={"model": config.teacher_model, "revision": config.teacher_revision})
-        more["teacher"] = _parameters(model_settings(other)) * width
+        more["teacher"] = _parameters(_empty_model(model_settings(other))) * width
     if config.engine == "in-process":
         longest = PROMPT + max(config.max_tokens, config.analyzer_tokens)
         more["generation, keys and values"] = config.generate * longest * per_token
     return _estimate(config, settings, config.micro_batch_tokens, more)
 
 
-def _parameters(settings: Any) -> int:
+def _empty_model(settings: Any) -> Any:
     with torch.device("meta"):
-        model = transformers.AutoModelForImageTextToText.from_config(settings)
+        return transformers.AutoModelForImageTextToText.from_config(settings)
+
+
+def _parameters(model: Any) -> int:
     return sum(each.numel() for each in model.parameters())
 
 
 def _estimate(config: SftConfig | RlConfig, settings: Any, tokens: int, more: Mapping[str, int]) -> Estimate:
     """Return the estimate of a run that differentiates ``tokens`` at a time and holds ``more`` parts, in bytes."""
-    with torch.device("meta"):
-        model = transformers.AutoModelForImageTextToText.from_config(settings)
-    trained = parameters = _parameters(settings)
+    model = _empty_model(settings)
+    trained = parameters = _parameters(model)
     if config.lora:
         with torch.device("meta"):
             model.add_adapter(adapter_config(config.lora_rank, config.lora_alpha))
@@ -102,33 +104,27 @@ def _estimate(config: SftConfig | RlConfig, settings: Any, tokens: int, more: Ma
     frozen = parameters * (width if config.lora else FULL) + (trained * FULL if config.lora else 0)
     text, vision = settings.get_text_config(), settings.vision_config
     patches = round(PICTURE_SHARE * tokens) * getattr(vision, "spatial_merge_size", 2) ** 2
-    vision_layers = getattr(vision, "depth", None) or vision.num_hidden_layers
+    vision_layers, recomputed = (
+        getattr(vision, "depth", None) or vision.num_hidden_layers,
+        config.gradient_checkpointing,
+    )
     parts = {
         "weights": frozen,
         "gradients": trained * FULL,
         "optimizer": trained * 2 * FULL,
         **more,
-        "activations, language": _activations(
-            tokens,
-            text.num_hidden_layers,
-            text.hidden_size,
-            text.intermediate_size,
-            width,
-            config.gradient_checkpointing,
-        ),
-        "activations, vision": _activations(
-            patches, vision_layers, vision.hidden_size, vision.intermediate_size, width, config.gradient_checkpointing
-        ),
+        "activations, language": _activations(tokens, text, text.num_hidden_layers, width, recomputed),
+        "activations, vision": _activations(patches, vision, vision_layers, width, recomputed),
         "log-probabilities": 3 * min(tokens, SCORED_AT_ONCE) * text.vocab_size * FULL,
         "libraries": OVERHEAD,
     }
     return Estimate(parameters, trained, parts)
 
 
-def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, recomputed: bool) -> int:
+def _activations(tokens: int, sizes: Any, layers: int, width: int, recomputed: bool) -> int:
     """Return the bytes that layers keep per token: 12 hidden sizes (norms, attention, residuals), 4 inner sizes."""
-    one = tokens * (12 * hidden + 4 * inner) * width
-    return layers * tokens * hidden * width + one if recomputed else layers * one
+    one = tokens * (12 * sizes.hidden_size + 4 * sizes.intermediate_size) * width
+    return layers * tokens * sizes.hidden_size * width + one if recomputed else layers * one
 
 
 def model_settings(config: SftConfig | RlConfig) -> Any:

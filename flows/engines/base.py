@@ -67,13 +67,12 @@ class Engine(Plugin):
     config_type: ClassVar[type[Settings]] = EngineSettings
 
     @abstractmethod
-    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> AbstractContextManager[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address) -> AbstractContextManager[WorkerPool]:
         """Open a pool for shards of these environments, and close it with everything that was started for it.
 
         Args:
             environments: names of the environments that the workers need.
-            store: the store that the calls read, and write with ``writes``. Every worker has to see it.
-            writes: false for a store that is only read, such as by verification.
+            store: the store that the calls read or write. Every worker has to see it.
 
         Raises:
             ConfigError: the address is wrong, or nodes cannot be used together.

@@ -24,9 +24,9 @@ class DaskEngine(Engine):
     """Shards as Dask tasks, with ``--address`` or ``DASK_SCHEDULER_ADDRESS`` for a scheduler that is running."""
 
     @contextlib.contextmanager
-    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address) -> Iterator[WorkerPool]:
         """Connect to the scheduler, or start one with its workers for this run on loopback, with keys of their own."""
-        del environments, writes
+        del environments
         distributed: Any = need("distributed", "dask")
         limit: int = self.settings.workers
         address = self.settings.address or os.environ.get("DASK_SCHEDULER_ADDRESS", "")

@@ -31,21 +31,14 @@ class InProcess:
     def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Run ``call`` at once and return its finished future."""
         future: Future[Result] = Future()
+        self._working.add(threading.get_ident())
         try:
-            with self._stoppable():
-                future.set_result(call(*arguments))
+            future.set_result(call(*arguments))
         except Exception as error:  # noqa: BLE001 - handed on by the future
             future.set_exception(error)
-        return future
-
-    @contextlib.contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        thread = threading.get_ident()
-        self._working.add(thread)
-        try:
-            yield
         finally:
-            self._working.discard(thread)
+            self._working.discard(threading.get_ident())
+        return future
 
     def stop(self) -> None:
         """Interrupt the calls in other threads; each ends at its next line of Python."""
@@ -54,10 +47,7 @@ class InProcess:
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls one after the other."""
-        for each in arguments:
-            with self._stoppable():
-                result = call(*each)
-            yield result
+        return (call(*each) for each in arguments)
 
     def share(self, slots: int) -> int:
         """Leave all slots to this process."""
@@ -80,9 +70,9 @@ def worker_pool(workers: int, environments: Sequence[str]) -> AbstractContextMan
 class LocalEngine(Engine):
     """Processes of this machine."""
 
-    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> AbstractContextManager[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address) -> AbstractContextManager[WorkerPool]:
         """Open a pool; see :func:`worker_pool`."""
-        del store, writes  # every process of this machine sees the same files
+        del store  # every process of this machine sees the same files
         if self.settings.address:
             raise ConfigError(
                 f"the engine local has no cluster, but an address is given ({self.settings.address}); name an engine "

@@ -17,7 +17,6 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import TerminationSignal
 from prefect.futures import as_completed
 
-from ...datasets.store.stages.base import Stage
 from .base import Result, WorkerPool
 from .processes import finished
 
@@ -31,7 +30,7 @@ def run_shard(stage: str, shard: str, pool: WorkerPool, work: Callable[[], Any])
 
 @dataclass(frozen=True, slots=True)
 class TaskPool:
-    """A pool that streams calls as tasks of the flow run; the last argument of a call is its stage or shard."""
+    """A pool that streams calls as tasks of the flow run; the first argument of a call is its stage."""
 
     pool: WorkerPool
 
@@ -50,14 +49,10 @@ class TaskPool:
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Start as many tasks at a time as the pool has workers, and yield results in the order of completion."""
-        names = (
-            (last.title, last.shard) if isinstance(last := each[-1], Stage) else ("probe", last) for each in arguments
-        )
         # In a partial, because Prefect searches every part of an argument for futures. A task runner may start any
         # number of tasks at once, and the pool may be this process.
         tasks = (
-            run_shard.submit(title, shard.stem, self.pool, partial(call, *each))
-            for (title, shard), each in zip(names, arguments, strict=True)
+            run_shard.submit(each[0].title, each[0].shard.stem, self.pool, partial(call, *each)) for each in arguments
         )
         running = list(islice(tasks, self.workers))
         try:

@@ -25,9 +25,9 @@ class RayEngine(Engine):
     """Shards as Ray tasks of one core, with ``--address`` or ``RAY_ADDRESS`` for a cluster that is running."""
 
     @contextlib.contextmanager
-    def pool(self, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[WorkerPool]:
+    def pool(self, environments: Sequence[str], store: Address) -> Iterator[WorkerPool]:
         """Connect to the cluster, or start one for this run on loopback, with a token of its own."""
-        del environments, writes
+        del environments
         limit: int = self.settings.workers
         address = self.settings.address or os.environ.get("RAY_ADDRESS", "")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # variables that Ray reads once, when it is imported

@@ -17,7 +17,7 @@ from pivot.cli.build import RUN_FORM, WORKERS
 from pivot.cli.evaluate import ANALYZER, BASELINES, POLICY
 from pivot.cli.export import EXPORT, MERGE
 from pivot.cli.from_config import Flag, Form, leaves, without_none
-from pivot.cli.model_flags import FLAGS, SET_BY_BUILD
+from pivot.cli.model_flags import OF_MODEL, OF_SERVER, SET_BY_BUILD
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
@@ -392,7 +392,7 @@ def test_a_writer_has_every_setting_and_follows_the_server_of_the_policy() -> No
     sampling = {"temperature": 0.3, "top_p": 0.9, "top_k": 4, "max_tokens": 900}
     assert config.teacher.options == {"model": "n", "revision": "r", **sampling}
     options = {each for kind in (ModelOptions, Service) for each in kind.model_fields}
-    assert options - {*SET_BY_BUILD} == {flag.key for flag in FLAGS}
+    assert options - {*SET_BY_BUILD} == {leaf.keys[0] for form in (OF_MODEL, OF_SERVER) for leaf, _ in form.leaves()}
 
 
 def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> None:

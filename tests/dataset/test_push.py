@@ -1,15 +1,12 @@
 """Publishing on a hub: one commit a version, whatever is killed in between; only whole stores; no secret is shown."""
 
-import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pivot
 import pytest
@@ -86,21 +83,6 @@ def test_a_version_is_published_once(hub: Hub, store: Path) -> None:
     assert f"{TARGET} holds this version already: {count} files, commit {hub.repositories[REPO].at('main')[0]}" in text  # pyright: ignore[reportOptionalSubscript]
     assert {method for method, _ in requests} == {"GET"}
     assert TOKEN not in text
-
-
-def test_the_flow_publishes_what_the_command_does(hub: Hub, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Imported here: Prefect takes seconds."""
-    from pivot.flows import upkeep
-
-    watch = SimpleNamespace(log=logging.getLogger("pivot.tests"))
-    monkeypatch.setattr(upkeep, "watched", lambda _: nullcontext(watch))
-    count = len(version(store))
-    first = upkeep.push_dataset.fn(str(store), TARGET, private=True)
-    assert (first["files"], first["sent"]) == (count, count)
-    assert hub.repositories[REPO].private
-    assert shown(hub) == version(store)
-    again = upkeep.push_dataset.fn(str(store), TARGET, private=True)
-    assert again == first | {"sent": 0, "bytes": 0}
 
 
 def test_nobody_ever_sees_half_of_a_version(hub: Hub, store: Path, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
         ask(tmp_path / "c", FakeModel([PolicyError("503")]), REQUEST)
     answers = ask(tmp_path / "c", FakeModel([ChatAnswer("", refusal="no"), ChatAnswer("yes")]), REQUEST, REQUEST)
     assert [(answer.text, answer.refusal) for answer in answers] == [("", "no"), ("yes", None)]
-    assert CallCache(tmp_path / "c").counts()[0].answers == 1
+    assert CallCache(tmp_path / "c").counts()[0][3] == 1
     empty = replace(REQUEST, seed=8, role="teacher")
     assert [
         each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" "), ChatAnswer("no")]), empty, empty)
@@ -153,7 +153,7 @@ def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
     assert texts == ["old", "a", "b", "a", "old"]
     assert digest(request_facts({"model": "m"}, REQUEST)) == digest(request_facts({"model": "m"}, REQUEST, None))
     cache = CallCache(path)
-    assert {(each.served_as, each.answers) for each in cache.counts()} == {(None, 1), ("runs/a", 1), ("runs/b", 1)}
+    assert {(row[1], row[3]) for row in cache.counts()} == {(None, 1), ("runs/a", 1), ("runs/b", 1)}
     cache.close()
 
 

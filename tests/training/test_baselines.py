@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pivot.datasets.export.predictors import LoggedFailure
 from pivot.solvers.credit import TurnCredit
+from pivot.tests.training.conftest import Made
 from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
 from pivot.training.evaluation.boosted_trees import (
     BoostedTrees,
@@ -18,7 +19,6 @@ from pivot.training.evaluation.boosted_trees import (
     action_kind,
 )
 from pivot.training.evaluation.items import Item, Question
-from pivot.training.evaluation.make import Made
 
 
 def logs(count: int, seed: int) -> list[LoggedFailure]:

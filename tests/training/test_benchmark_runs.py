@@ -18,7 +18,7 @@ from pivot.flows import training
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
-from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA
+from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
 from pivot.training.evaluation import tables
@@ -26,7 +26,7 @@ from pivot.training.evaluation.baselines import log_of
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.episodes import PLAYERS
 from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
-from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, Made, make_benchmark, quota, selected
+from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
 from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
@@ -179,7 +179,7 @@ def test_settings_that_cannot_be_used_are_refused(
 
 
 def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Benchmark, tmp_path: Path) -> None:
-    small: dict[str, Any] = {"levels": {"frozenlake": 100}, "share": 0.08, "measure": lambda _: []}
+    small: dict[str, Any] = {"levels": {"frozenlake": 100}, "share": 0.08, "learned": False}
     first, second = (make_benchmark(tmp_path / name, pivot.build, **small) for name in ("a", "b"))
     other = make_benchmark(tmp_path / "c", pivot.build, seed=7, private=True, **small)
     assert first.fingerprint == second.fingerprint != other.fingerprint

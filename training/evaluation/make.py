@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,7 @@ from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line
 from ...labeling.domains import domain_of
-from .baselines import SILENT
-from .boosted_trees import Fitting
+from .baselines import SILENT, measure_baselines
 from .controls import true_reply
 from .episodes import (
     PLAYERS,
@@ -66,19 +65,6 @@ Build = Callable[[Mapping[str, Any], Path], Any]
 """Builds a store from a config, or resumes its build."""
 
 
-@dataclass(frozen=True)
-class Made:
-    """A benchmark in preparation, with the episodes of the other half of the levels."""
-
-    benchmark: Benchmark
-    fitting: Mapping[str, Sequence[Certified]]
-    """Episodes on which the baselines are fitted, by environment."""
-
-    def episodes(self, env: str, log: str) -> list[Fitting]:
-        """Return the training episodes in one form of the log."""
-        return [each.fitting(log) for each in self.fitting[env]]
-
-
 def make_benchmark(
     root: Path,
     build: Build,
@@ -87,7 +73,7 @@ def make_benchmark(
     seed: int = SEED,
     share: float = 1.0,
     private: bool = False,
-    measure: Callable[[Made], Sequence[Mapping[str, Any]]],
+    learned: bool = True,
     reporter: Reporter = SILENT,
 ) -> Benchmark:
     """Build the store of a benchmark, or resume its build, and write the benchmark.
@@ -99,7 +85,7 @@ def make_benchmark(
         seed: seed of levels and rollouts.
         share: share of the levels and items that is made.
         private: whether ``benchmark.json`` leaves the seed out.
-        measure: returns the results of the baselines.
+        learned: whether the boosted trees are among the baselines.
         reporter: receives the progress, in episodes.
 
     Raises:
@@ -138,7 +124,9 @@ def make_benchmark(
         items,
         truths,
         examples,
-        lambda benchmark: measure(Made(benchmark, fitting)),
+        lambda benchmark: measure_baselines(
+            benchmark, lambda env, log: [each.fitting(log) for each in fitting[env]], learned=learned, reporter=reporter
+        ),
     )
 
 
