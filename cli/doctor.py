@@ -5,12 +5,12 @@ import platform
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -76,11 +76,18 @@ def doctor(
     if base_url is not None or model is not None:
         _server(base_url, model, key_variable)
         return
-    show_table("System", ["what", "found"], _system())
+    system: list[list[str | Text]] = [
+        ["pivot", __version__],
+        ["Python", platform.python_version()],
+        ["platform", platform.platform()],
+        ["cores", str(available_cores())],
+        ["free disk here", f"{shutil.disk_usage(Path.cwd()).free / 1e9:.1f} GB"],
+    ]
+    show_table("System", ["what", "found"], system)
     plugin_rows, broken = _plugins()
     show_table("Plugins", ["group", "name", "state", "fix"], plugin_rows)
     show_table("Optional parts", ["package", "state", "for", "get it"], _optional())
-    checks = _checks()
+    checks = [[name, *_outcome(check)] for name, check in _SELF_TESTS.items()]
     show_table("Self-test", ["check", "state", "found"], checks)
     if broken or any(state == BROKEN for _, state, _ in checks):
         raise PivotError("something that PIVOT needs is broken; see the tables above")
@@ -126,24 +133,15 @@ async def server_facts(model: str, service: Service) -> dict[str, str]:
     }
 
 
-def _system() -> list[list[str | Text]]:
-    free = shutil.disk_usage(Path.cwd()).free
-    return [
-        ["pivot", __version__],
-        ["Python", platform.python_version()],
-        ["platform", platform.platform()],
-        ["cores", str(available_cores())],
-        ["free disk here", f"{free / 1e9:.1f} GB"],
-    ]
-
-
 def _plugins() -> tuple[list[list[str | Text]], bool]:
     rows, broken = [], False
     for group in plugins.GROUPS:
         for name in plugins.names(group):
             try:
                 part = plugins.load(group, name)
-                needed, extra = ENGINE_PACKAGES.get(name, ((), "")) if group == "engines" else _needs(part)
+                needed, extra = getattr(part, "packages", ()), getattr(part, "extra", "")
+                if group == "engines":
+                    needed, extra = ENGINE_PACKAGES.get(name, ((), ""))
                 lacks = [package for package in needed if not installed(package)]
                 fix = f"needs {', '.join(lacks)}: {install_line(extra)}" if lacks else ""
                 rows.append([group, name, MISSING if lacks else OK, fix])
@@ -151,11 +149,6 @@ def _plugins() -> tuple[list[list[str | Text]], bool]:
                 rows.append([group, name, BROKEN, str(error)])
                 broken = True
     return rows, broken
-
-
-def _needs(part: Any) -> tuple[Sequence[str], str]:
-    """Return the packages that a plugin needs, and the extra that installs them."""
-    return getattr(part, "packages", ()), getattr(part, "extra", "")
 
 
 def _optional() -> list[list[str | Text]]:
@@ -170,10 +163,6 @@ def _optional() -> list[list[str | Text]]:
             state, detail = BROKEN, f"{type(error).__name__}: {error}"
         rows.append([f"{package} {detail}".strip(), state, purpose, "" if state == OK else fix])
     return rows
-
-
-def _checks() -> list[list[str | Text]]:
-    return [[name, *_outcome(check)] for name, check in _SELF_TESTS.items()]
 
 
 def _outcome(check: Callable[[], str]) -> tuple[Text, str]:

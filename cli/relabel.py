@@ -2,12 +2,12 @@
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.storage import parse_address
 from ..datasets.store.config import RunConfig
 from ..datasets.store.store import stored_config
-from ..flows import relabel as relabelling_of
+from ..flows import relabel as relabelling
 from ..flows.relabel import LabelChanges
 from .build import WORKERS
 from .console import ProgressBars
@@ -30,37 +30,6 @@ class RelabelOptions(Options):
     """Ask the teacher again where a label was rejected for its answer, and keep the other guidance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relabelling:
-    """Changes of labels on the command line and in the file."""
-
-    values: Values
-    """Fields of :class:`.LabelChanges` that are set."""
-    arguments: Mapping[str, Any]
-    teacher: PartFlags
-
-    def changes(self, config: RunConfig) -> dict[str, Any]:
-        """Return the fields of a config that differ from now on.
-
-        Raises:
-            ConfigError: a value cannot be used; PluginError: a plugin cannot.
-        """
-        merged = Values()
-        merged.put_all(config.model_dump(mode="json"), "run.json")
-        for key in self.values.data:
-            merged.put((key,), self.values.get((key,)), self.values.origin((key,)) or f"--{key}")
-        if self.teacher.changes(self.arguments):
-            self.teacher.put(self.arguments, merged)
-        self.teacher.check(merged)
-        put_solvers(self.arguments.get("relabel__solvers") or (), merged, list(config.environments))
-        changed = read_run(merged)
-        return {
-            name: changed.model_dump(mode="json")[name]
-            for name in LabelChanges.model_fields
-            if getattr(changed, name) != getattr(config, name)
-        }
-
-
 class RelabelForm(Form[Any]):
     """The options of the fields of a run config that decide labels alone."""
 
@@ -78,13 +47,31 @@ class RelabelForm(Form[Any]):
         yield parameter("relabel__solvers", list[str], SOLVER_OPTION)
         yield from self.teacher.parameters()
 
-    def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> Relabelling:
-        """Return the values of flags and file; of a run config only the fields about labels are read."""
+    def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the fields of the store's config that differ from now on; of a file, fields about labels are read.
+
+        Raises:
+            ConfigError: a value cannot be used; PluginError: a plugin cannot.
+        """
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in LabelChanges.model_fields}, where)
         self.put_flags(arguments, values)
         values.read(LabelChanges)
-        return Relabelling(values, arguments, self.teacher)
+        config = stored_config(parse_address(arguments.get("options__root") or file["root"]), complete=False)
+        merged = Values()
+        merged.put_all(config.model_dump(mode="json"), "run.json")
+        for key in values.data:
+            merged.put((key,), values.get((key,)), values.origin((key,)) or f"--{key}")
+        if self.teacher.changes(arguments):
+            self.teacher.put(arguments, merged)
+        self.teacher.check(merged)
+        put_solvers(arguments.get("relabel__solvers") or (), merged, list(config.environments))
+        changed = read_run(merged)
+        return {
+            name: changed.model_dump(mode="json")[name]
+            for name in LabelChanges.model_fields
+            if getattr(changed, name) != getattr(config, name)
+        }
 
 
 OPTIONS = Form(
@@ -95,7 +82,7 @@ OPTIONS = Form(
 
 
 @from_config(OPTIONS, RelabelForm(), WORKERS)
-def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOptions) -> None:
+def relabel(options: RelabelOptions, changes: dict[str, Any], workers: WorkerOptions) -> None:
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
@@ -118,11 +105,9 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
     pivot relabel runs/first --writer openai --writer-model Qwen/Qwen3-VL-8B-Instruct
     --writer-service base_url=http://localhost:8000/v1
     """
-    root = options.root
-    changes = relabelling.changes(stored_config(root, complete=False))
     with ProgressBars() as bars:
-        result = relabelling_of.relabel(
-            root,
+        result = relabelling.relabel(
+            options.root,
             changes,
             refresh=options.refresh,
             only_rejected=options.only_rejected,

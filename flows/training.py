@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.admission import Names, allowing
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, TrainingError
 from ..core.progress import Reporter
 from ..datasets.store.config import env_config
 from ..models.extras import look_for
@@ -74,8 +74,20 @@ def train_sft(
     settings = config if isinstance(config, SftConfig) else make_sft_config(config)
     check_packages(SFT_PACKAGES)
     from ..training.analyzer_sft import run  # noqa: PLC0415
+    from ..training.memory import estimate  # noqa: PLC0415
+    from ..training.ranks import Ranks  # noqa: PLC0415
 
-    return run.train_sft(settings, report=report, on_checked=on_checked, callbacks=callbacks)
+    if settings.dry_run:
+        return run.SftResult(None, 0, None, memory=estimate(settings))
+    if settings.out is None and not settings.check_only:
+        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
+    prepared = run.prepare(settings)
+    if settings.out is not None and not settings.check_only:
+        listeners: dict[str, Any] = {"report": report, "on_checked": on_checked, "callbacks": callbacks}
+        return run.train(prepared, settings.out, settings.resume, **listeners)
+    if Ranks.current().is_main:
+        on_checked(prepared)
+    return run.SftResult(None, prepared.plan.steps, None, data=prepared.report)
 
 
 def train_rl(
@@ -102,18 +114,20 @@ def train_rl(
     # A mistake in a setting is reported before anything is loaded.
     env = env_config(settings.env, settings.settings)
     check_packages(RL_PACKAGES)
+    from ..training.memory import estimate_rl  # noqa: PLC0415
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
-    from ..training.ranks import Ranks  # noqa: PLC0415
 
+    if settings.dry_run:
+        return loop.RlResult("", 0, {}, memory=estimate_rl(settings))
+    if settings.out is None:
+        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     with allowing(env.code):  # the caller names it
-        result = loop.train_rl(settings, report=report, on_prepared=on_prepared)
-        if (
-            result.memory is None
-            and settings.out is not None
-            and Ranks.current().is_main
-            and 0 < settings.keep_rollouts <= settings.updates
-        ):
+        prepared = loop.prepare(settings)
+        if prepared.ranks.is_main:
+            on_prepared(prepared)
+        result = loop.train(prepared, settings.out, resume=settings.resume, report=report)
+        if prepared.ranks.is_main and 0 < settings.keep_rollouts <= settings.updates:
             report("labelling the stored rollouts …")
             finish_store(settings.out / FOLDER, InProcess(), Reporter())
     return result

@@ -17,7 +17,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import process_time
 from types import SimpleNamespace
@@ -42,6 +42,7 @@ from pivot.datasets.store.config import solver_type
 from pivot.models.extras import need
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.puzzles import ACTIONS
+from pivot.training.policy_rl import losses
 from pivot.training.policy_rl.advantages import group_advantages
 from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.hindsight.contexts import random_other_step
@@ -354,7 +355,8 @@ def _update(
         teacher, active = teach(arm, failures, turns, world, logits)
     teacher_logprobs = teacher.gather(1, taken)[:, 0]
     fixes = corrector.fixes(failures, len(old))
-    weights = Weights(CLIP, KL, arm.weight if arm.hint else 0.0, BETA, arm.objective)
+    weights = Weights(CLIP, KL, arm.weight if arm.hint else 0.0)
+    distil = partial(getattr(losses, f"{arm.objective}_opd"), beta=BETA)
     order = torch.from_numpy(rng.permutation(len(old)))
     for chosen in order.split(MINIBATCH):
         student = network(rows[chosen]).log_softmax(-1)
@@ -372,7 +374,8 @@ def _update(
             student_candidates=student if distilled else None,
         )
         count = int(active[chosen].sum())
-        loss = stage_two_loss(own, batch, valid_count=len(chosen), active_count=count, weights=weights).total
+        counts = {"valid_count": len(chosen), "active_count": count}
+        loss = stage_two_loss(own, batch, **counts, weights=weights, distil=distil).total
         has = fixes[chosen] >= 0
         if bool(has.any()):
             best = fixes[chosen][has][:, None]

@@ -12,9 +12,8 @@ import pickle
 import socket
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,25 +45,15 @@ _one_at_a_time = threading.Lock()
 # Calls that travel
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A call for a worker."""
-
-    call: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    folder: str
-    """Working folder of the driver; relative paths of the store and in settings start there."""
-    variables: Mapping[str, str]
-    store: Address
-    config: str | None
-    """Digest of the store's config that the driver read; None if the store has none yet."""
-
-
 def packed(call: Callable[..., Any], arguments: tuple[Any, ...], store: Address) -> bytes:
-    """Return a pickled order with the versions that a worker has to have."""
+    """Return a pickled order: the versions that a worker has to have, and the pickled call.
+
+    With the call go the driver's working folder, where relative paths of the store and in settings start, its own
+    environment variables, and the digest of the store's config, None if the store has none yet.
+    """
     ours = {name: text for name, text in os.environ.items() if name.startswith(OUR_VARIABLES)}
-    order = Order(call, arguments, str(Path.cwd()), ours, store, _config_of(store))
-    return pickle.dumps((versions_here(), pickle.dumps(order)))
+    call_in_place = (call, arguments, str(Path.cwd()), ours, store, _config_of(store))
+    return pickle.dumps((versions_here(), pickle.dumps(call_in_place)))
 
 
 def _config_of(store: Address) -> str | None:
@@ -92,18 +81,18 @@ def _carried_out(order: bytes) -> Any:
             f"a worker on {host} has other versions than the driver, which may make other bytes: {other}; install the "
             "same there, start its workers again, and run the same command again"
         )
-    unpacked: Order = pickle.loads(sent)  # noqa: S301 - as above
-    for name, text in unpacked.variables.items():
+    call, arguments, folder, variables, store, config = pickle.loads(sent)  # noqa: S301 - as above
+    for name, text in variables.items():
         os.environ.setdefault(name, text)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # the check of the store reports a missing folder
-            stack.enter_context(contextlib.chdir(unpacked.folder))
-        if unpacked.config is not None and _config_of(unpacked.store) != unpacked.config:
+            stack.enter_context(contextlib.chdir(folder))
+        if config is not None and _config_of(store) != config:
             raise StoreError(
-                f"a worker on {host} does not share the store: it finds another {RUN} at {unpacked.store}, or none; "
+                f"a worker on {host} does not share the store: it finds another {RUN} at {store}, or none; "
                 "choose an --out on a filesystem that all nodes mount at the same place"
             )
-        return unpacked.call(*unpacked.arguments)
+        return call(*arguments)
 
 
 def _portable(error: Exception) -> Exception:
@@ -168,12 +157,22 @@ class ClusterPool:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                result, error, text = pickle.loads(_received(answer))  # noqa: S301 - from our own worker
-                if error is not None:
-                    raise error from WorkerTracebackError(text)
+                received = answer.result()
+            except Exception as error:  # noqa: BLE001 - handed on by the future
+                kind, message = type(error).__name__, " ".join(str(error).split())[:300]
+                lost = StoreError(
+                    f"the cluster could not run a shard ({kind}: {message}); see to its nodes (memory, if the system "
+                    "ended their processes) and run the same command again; finished shards are kept"
+                )
+                lost.__cause__ = error
+                future.set_exception(lost)
+                return
+            result, failure, text = pickle.loads(received)  # noqa: S301 - from our own worker
+            if failure is None:
                 future.set_result(result)
-            except BaseException as error:  # noqa: BLE001 - handed on by the future
-                future.set_exception(error)
+            else:
+                failure.__cause__ = WorkerTracebackError(text)
+                future.set_exception(failure)
 
         def forget(future: "Future[Result]") -> None:
             self._pending.discard(future)
@@ -215,17 +214,6 @@ class ClusterPool:
     def episodes(self) -> int:
         """Return 0: only whole calls are reported."""
         return 0
-
-
-def _received(answer: "Future[bytes]") -> bytes:
-    try:
-        return answer.result()
-    except Exception as error:
-        kind, message = type(error).__name__, " ".join(str(error).split())[:300]
-        raise StoreError(
-            f"the cluster could not run a shard ({kind}: {message}); see to its nodes (memory, if the system ended "
-            "their processes) and run the same command again; finished shards are kept"
-        ) from error
 
 
 def refuse_unreachable(address: str, what: str) -> None:

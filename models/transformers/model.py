@@ -6,7 +6,7 @@ to rounding: a different batch shape may add numbers in a different order and de
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Literal
@@ -18,7 +18,6 @@ from ...core.identity import derive_seed
 from ...core.images import decode
 from ...core.messages import CUT, FINISHED, EncodedFrame, bare_messages
 from ..base import ChatAnswer, ChatModel, ChatRequest, image_ids
-from ..batching import BatchingThread
 from ..extras import need
 from ..weights import is_local, revision_of
 from .processors import load_processor
@@ -220,20 +219,76 @@ def _dtype(torch: Any, requested: DType, device: str) -> Any:
     return getattr(torch, requested)
 
 
-@lru_cache(maxsize=2)
-def _thread(model: str, revision: str | None, dtype: DType, device: str, size: int) -> BatchingThread[Any, Any]:
-    """One engine per model and process, shared by policy and teacher; it loads in its thread at the first request."""
-    engines: list[Engine] = []
-
-    def answer(requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        if not engines:
-            engines.append(Engine.load(model, revision, dtype, device))
-        return engines[0].answer(requests)
-
-    return BatchingThread("pivot-transformers", size, answer)
+QUIET_ROUNDS = 16
+"""Rounds of the event loop without a new request after which the batch is complete."""
 
 
-class TransformersModel(ChatModel):
+class InProcessModel(ChatModel):
+    """A chat model that answers waiting requests in one ``generate`` when the event loop has nothing else to do.
+
+    The batches are therefore a function of the episodes and not of timing, as long as no environment blocks.
+    """
+
+    def __init__(self, engine: Callable[[], Engine], config: dict[str, Any], batch: int, *, half: bool = False) -> None:
+        """Generate with the result of ``engine``, at most ``batch`` replies at a time, in bfloat16 if ``half``."""
+        self._engine, self._config, self._batch, self._half = engine, config, batch, half
+        self._waiting: list[tuple[ChatRequest, asyncio.Future[ChatAnswer]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The backend's config."""
+        return self._config
+
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        """Answer one request, in a batch with the other waiting requests."""
+        future: asyncio.Future[ChatAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, future))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    def answer_all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+        """Return answers in order, made in batches; a request that the model cannot read gets its error."""
+        engine, torch = self._engine(), need("torch", EXTRA)
+        answers: list[ChatAnswer | Exception] = []
+        with torch.autocast(torch.device(engine.device).type, torch.bfloat16, enabled=self._half):
+            for first in range(0, len(requests), self._batch):
+                answers += engine.answer(requests[first : first + self._batch])
+        return answers
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._quiet()
+            batch = self._waiting[: self._batch]
+            del self._waiting[: len(batch)]
+            pending = [(request, future) for request, future in batch if not future.done()]
+            try:
+                answers = await asyncio.to_thread(self.answer_all, [request for request, _ in pending])
+            except Exception as error:  # noqa: BLE001 - passed to every waiting request
+                answers = [error] * len(pending)
+            for (_, future), answer in zip(pending, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+
+    async def _quiet(self) -> None:
+        """Wait until no further request comes, or the batch is full."""
+        quiet, count = 0, len(self._waiting)
+        while quiet < QUIET_ROUNDS and count < self._batch:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == count else 0
+            count = len(self._waiting)
+
+
+_load = lru_cache(maxsize=2)(Engine.load)
+"""One engine per model and process, shared by policy and teacher; it loads at the first request."""
+
+
+class TransformersModel(InProcessModel):
     """A vision-language model of a local directory or the hub, on this machine's GPU or CPU."""
 
     def __init__(
@@ -253,18 +308,6 @@ class TransformersModel(ChatModel):
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
             batch_size: most turns per call of ``generate``.
         """
-        self._model = model
-        self._revision = revision_of(model, revision)
-        self._dtype: DType = dtype
-        self._device = device
-        self._batch_size = batch_size
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Return model, revision, precision and the version of the sampling."""
-        return {"model": self._model, "revision": self._revision, "dtype": self._dtype, "version": VERSION}
-
-    async def answer(self, request: ChatRequest) -> ChatAnswer:
-        """Answer one request in a batch with other waiting requests."""
-        thread = _thread(self._model, self._revision, self._dtype, self._device, self._batch_size)
-        return await asyncio.wrap_future(thread.submit(request))
+        revision = revision_of(model, revision)
+        config = {"model": model, "revision": revision, "dtype": dtype, "version": VERSION}
+        super().__init__(lambda: _load(model, revision, dtype, device), config, batch_size)

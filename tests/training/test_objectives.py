@@ -1,19 +1,23 @@
 """The losses of Stage II against references in float64, against TRL, and on a task whose gradient is known exactly."""
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
+from pivot.training.policy_rl import losses  # noqa: E402
 from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402
 from pivot.training.policy_rl.losses import (  # noqa: E402
     TokenBatch,
     Weights,
     clipped_surrogate,
+    distribution_opd,
     k3,
     preference_loss,
+    printed_opd,
     stage_two_loss,
     witness_loss,
 )
@@ -21,8 +25,8 @@ from pivot.training.policy_rl.losses import (  # noqa: E402
 pytestmark = pytest.mark.train
 
 
-def _weights(kl: float = 0.01, opd: float = 0.01, opd_objective: str = "printed") -> Weights:
-    return Weights(clip=0.2, kl=kl, opd=opd, beta=5.0, opd_objective=opd_objective)
+def _weights(kl: float = 0.01, opd: float = 0.01) -> Weights:
+    return Weights(clip=0.2, kl=kl, opd=opd)
 
 
 def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
@@ -44,10 +48,10 @@ def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
     }
 
 
-def _loss(batch: dict[str, Any], weights: Weights, logprobs: Any, **counts: Any) -> Any:
+def _loss(batch: dict[str, Any], weights: Weights, logprobs: Any, distil: Any = printed_opd, **counts: Any) -> Any:
     counts = {"valid_count": int(batch["valid"].sum()), "active_count": int(batch["active"].sum())} | counts
     tokens = TokenBatch(**{name: each for name, each in batch.items() if name != "logprobs"})
-    return stage_two_loss(logprobs, tokens, **counts, weights=weights)
+    return stage_two_loss(logprobs, tokens, **counts, weights=weights, distil=partial(distil, beta=5.0))
 
 
 def test_advantages_use_the_population_deviation() -> None:
@@ -67,7 +71,7 @@ def test_equal_returns_give_advantages_of_exactly_zero(value: float) -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("objective", ["printed", "centred", "gap"])
 def test_value_and_gradient_equal_a_reference_that_loops_over_tokens(seed: int, objective: Any) -> None:
-    batch, weights = _batch(seed), _weights(kl=0.3, opd=0.7, opd_objective=objective)
+    batch, weights = _batch(seed), _weights(kl=0.3, opd=0.7)
     total, gradient = 0.0, torch.zeros_like(batch["logprobs"])
     valid, active = int(batch["valid"].sum()), int(batch["active"].sum())
     rows = zip(*(each.tolist() for each in batch.values()), strict=True)
@@ -88,7 +92,7 @@ def test_value_and_gradient_equal_a_reference_that_loops_over_tokens(seed: int, 
             total += weights.opd * factor * ((-student) if objective == "gap" else (teacher - student)) / active
             gradient[place] -= weights.opd * factor / active
     logprobs = batch["logprobs"].clone().requires_grad_()
-    loss = _loss(batch, weights, logprobs)
+    loss = _loss(batch, weights, logprobs, getattr(losses, f"{objective}_opd"))
     loss.total.backward()
     assert loss.total.item() == pytest.approx(total, abs=1e-6)
     torch.testing.assert_close(logprobs.grad, gradient, atol=1e-6, rtol=0)
@@ -106,9 +110,9 @@ def test_the_distribution_is_distilled_as_a_reference_that_loops_over_tokens_say
     def loss(values: Any) -> Any:
         own = values.log_softmax(-1)
         tokens = TokenBatch(nothing, nothing, nothing, nothing, active | True, active, ids, tops, own.gather(1, ids))
-        weights = _weights(kl=0.0, opd=0.7, opd_objective="distribution")
-        active_count = int(active.sum())
-        return stage_two_loss(own[:, 0], tokens, valid_count=12, active_count=active_count, weights=weights).opd
+        weights, distil = _weights(kl=0.0, opd=0.7), partial(distribution_opd, beta=5.0)
+        counts = {"valid_count": 12, "active_count": int(active.sum())}
+        return stage_two_loss(own[:, 0], tokens, **counts, weights=weights, distil=distil).opd
 
     expected = 0.0
     for row in active.nonzero().flatten().tolist():

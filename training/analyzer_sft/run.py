@@ -11,14 +11,13 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from ...core.errors import TrainingError
 from ...core.storage import Storage, open_storage
 from ...models.weights import revision_of
 from .. import checkpoint as on_disk
 from ..curves import draw_losses
 from ..encode import Encoder
 from ..loading import merged
-from ..memory import Estimate, estimate
+from ..memory import Estimate
 from ..ranks import Ranks
 from ..trackers import check_trackers
 from .config import MAY_CHANGE, SftConfig
@@ -62,36 +61,6 @@ class Prepared:
     model: Any
     """The model; None with ``check_only``."""
     encoder: Encoder
-
-
-def train_sft(
-    config: SftConfig,
-    *,
-    report: Report = lambda _: None,
-    on_checked: Callable[[Prepared], None] = lambda _: None,
-    callbacks: Sequence[Any] = (),
-) -> SftResult:
-    """Run Stage I: check the data, train, and write the Analyzer to ``OUT/final``.
-
-    Args:
-        config: every setting of the run.
-        report: receives lines about the progress, in the main process alone.
-        on_checked: receives model, data and data check before training starts, in the main process alone.
-        callbacks: instances or classes of ``transformers.TrainerCallback``.
-
-    Raises:
-        TrainingError: the model, the data, a setting or the folder cannot be used, or a loss is not finite.
-    """
-    if config.dry_run:
-        return SftResult(None, 0, None, memory=estimate(config))
-    if config.out is None and not config.check_only:
-        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
-    prepared = prepare(config)
-    if config.out is not None and not config.check_only:
-        return train(prepared, config.out, config.resume, report=report, on_checked=on_checked, callbacks=callbacks)
-    if Ranks.current().is_main:
-        on_checked(prepared)
-    return SftResult(None, prepared.plan.steps, None, data=prepared.report)
 
 
 def prepare(config: SftConfig) -> Prepared:

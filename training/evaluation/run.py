@@ -337,12 +337,6 @@ def _refuse_silence(storage: Storage, rows: Collection[Prediction]) -> None:
 # Requests
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    item: Item
-    case: AnalyzerCase
-
-
 def ask_model(
     benchmark: Benchmark,
     backend: Backend,
@@ -376,15 +370,15 @@ def ask_model(
             analyzers[key] = Analyzer(backend, examples)
     partners = _partners(benchmark) if pictures == "exchanged" else {}
 
-    def cases() -> Iterator[_Case]:
+    def cases() -> Iterator[tuple[Item, AnalyzerCase]]:
         for item in items:
             shown = benchmark.pictures(benchmark.items[partners.get(item.item_id, item.item_id)])
-            yield _Case(item, case_of_item(item, tuple(map(blank, shown)) if pictures == "blank" else shown))
+            yield (item, case_of_item(item, tuple(map(blank, shown)) if pictures == "blank" else shown))
 
-    async def ask(model: ChatModel, case: _Case) -> Prediction:
-        item = case.item
+    async def ask(model: ChatModel, asked: tuple[Item, AnalyzerCase]) -> Prediction:
+        item, case = asked
         try:
-            answer = await model.answer(analyzers[item.question, item.env, item.log].request(case.case))
+            answer = await model.answer(analyzers[item.question, item.env, item.log].request(case))
         except PolicyError as error:
             return Prediction(item.item_id, "unanswered", detail=str(error))
         call = answer.call

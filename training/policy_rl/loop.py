@@ -27,7 +27,7 @@ from ..config import EXTRA
 from ..curves import draw_curves
 from ..encode import Encoder
 from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf16, without_adapters
-from ..memory import Estimate, estimate_rl
+from ..memory import Estimate
 from ..ranks import Ranks
 from ..trackers import Trackers, check_trackers
 from .advantages import check_exact, group
@@ -115,33 +115,6 @@ def prepare(config: RlConfig) -> Prepared:
         frozen = larger.to(ranks.device).eval().requires_grad_(False), its_encoder
         check_same_tokens(encoder, frozen[1])
     return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
-
-
-def train_rl(
-    config: RlConfig,
-    *,
-    report: Report = lambda _: None,
-    on_prepared: Callable[[Prepared], None] = lambda _: None,
-) -> RlResult:
-    """Run Stage II as its config says, and write the policy to ``OUT/final``.
-
-    Args:
-        config: every setting of the run.
-        report: receives one line per update, in the main process alone.
-        on_prepared: receives levels and model before the first update, in the main process alone.
-
-    Raises:
-        TrainingError: the model, a setting or the folder cannot be used, or a gradient is not finite.
-        PluginError, ConfigError, GenerationError: the environment cannot be used.
-    """
-    if config.dry_run:
-        return RlResult("", 0, {}, memory=estimate_rl(config))
-    if config.out is None:
-        raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
-    prepared = prepare(config)
-    if prepared.ranks.is_main:
-        on_prepared(prepared)
-    return train(prepared, config.out, resume=config.resume, report=report)
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:

@@ -130,17 +130,6 @@ def distribution_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> 
     return logprobs.new_zeros(len(logprobs)).masked_scatter(tokens.active, divergence)
 
 
-OpdObjective = Callable[[TokenValues, TokenBatch, float], TokenValues]
-"""Distillation loss per token, shape (tokens,), of ``l``, the batch and the slope of the gate."""
-OPD_OBJECTIVES: Mapping[str, OpdObjective] = {
-    "printed": printed_opd,
-    "centred": centred_opd,
-    "gap": gap_opd,
-    "distribution": distribution_opd,
-}
-"""PIVOT's own distillation losses by name; all but ``printed`` are extensions."""
-
-
 # Corrections: extensions that learn from the solver's plan
 
 
@@ -178,10 +167,6 @@ class Weights:
     kl: float
     opd: float
     """``lambda_opd``."""
-    beta: float
-    """``beta_opd``, slope of the gate."""
-    opd_objective: str
-    """Name in :data:`OPD_OBJECTIVES`, for a loss without a plugin."""
     clip_high: float | None = None
     """Clipping range upwards; None for ``clip``."""
 
@@ -207,7 +192,7 @@ def stage_two_loss(
     valid_count: int,
     active_count: int,
     weights: Weights,
-    distil: Distil | None = None,
+    distil: Distil,
 ) -> Loss:
     """Return ``GRPO + kl * k3 + lambda_opd * OPD`` of some tokens of a batch.
 
@@ -219,16 +204,12 @@ def stage_two_loss(
         valid_count: valid tokens of the whole batch.
         active_count: active tokens of the whole batch.
         weights: weights of the terms.
-        distil: the distillation loss; None for the one that ``weights`` name.
+        distil: the distillation loss per token, with its slope.
     """
     valid, active = tokens.valid, tokens.active
     surrogate = clipped_surrogate(logprobs, tokens.old, tokens.advantages, weights.clip, weights.clip_high)
     scored = replace(tokens, teacher=tokens.teacher.where(active, logprobs.detach()))
-    if distil is None:
-        distilled = OPD_OBJECTIVES[weights.opd_objective](logprobs, scored, weights.beta)
-    else:
-        distilled = distil(logprobs, scored)
     grpo = (surrogate * valid).sum() / max(1, valid_count)
     kl = (k3(logprobs, tokens.reference) * valid).sum() / max(1, valid_count)
-    opd = (distilled * active).sum() / max(1, active_count)
+    opd = (distil(logprobs, scored) * active).sum() / max(1, active_count)
     return Loss(grpo, kl, opd, grpo + weights.kl * kl + weights.opd * opd)
