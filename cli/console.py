@@ -175,13 +175,3 @@ def quoted(path: object) -> str:
 def warn(message: str) -> None:
     """Print one line of warning."""
     err.print(styled(("warning:", "yellow"), f" {message}"), soft_wrap=True)
-
-
-def size_text(count: int) -> str:
-    """Return a number of bytes in a unit that fits: 512 B, 1.5 MB."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

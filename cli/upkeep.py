@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 
 from ..core.errors import CacheError, ConfigError
 from ..flows import prune as pruning
 from ..models.cache import CallCache
 from ..models.service import default_cache
-from .console import ProgressBars, err, out, show_table, size_text
+from .console import ProgressBars, err, out, show_table
 from .options import StoreAddress, option, path_argument, store_argument
 
 
@@ -40,10 +41,10 @@ def prune(
         pruned = pruning.prune(root, keep=keep, owner=owner, now=now, yes=yes, dry_run=dry_run, reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
-    rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]
+    rows = [[each.kind, each.address, each.files, decimal(each.bytes)] for each in pruned.removals]
     if rows:
         show_table("To do" if dry_run else "Done", ["what", "where", "files", "size"], rows)
-    said = [f"{size_text(pruned.bytes)} removed"] * bool(pruned.bytes)
+    said = [f"{decimal(pruned.bytes)} removed"] * bool(pruned.bytes)
     said += [f"{pruned.marked} nights marked, which the next prune on a later day removes"] * bool(pruned.marked)
     text = ", ".join(said) or "nothing to remove"
     out.print(f"{text}; with --dry-run nothing was changed" if rows and dry_run else text, soft_wrap=True)

@@ -5,6 +5,7 @@ The base install has neither PyTorch nor a client of a model server. A module th
 """
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,6 +20,14 @@ def install_line(extra: str) -> str:
 def installed(module: str) -> bool:
     """Return whether a module is installed, without importing it."""
     return find_spec(module) is not None
+
+
+def version_of(package: str) -> str:
+    """Return the version of a package, or ``not installed``."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def look_for(module: str, extra: str) -> None:

@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Protocol
+from multiprocessing.synchronize import Semaphore
 
 from ..core.errors import ConfigError, ServerGoneError
 
@@ -50,22 +50,10 @@ POLL_SECONDS = 0.002
 process keeps all slots."""
 
 
-class Slots(Protocol):
-    """A semaphore of several processes."""
-
-    def acquire(self, block: bool = True, /) -> bool:
-        """Take a slot; return whether there was one."""
-        ...
-
-    def release(self) -> None:
-        """Return a slot."""
-        ...
+_shared: Semaphore | None = None
 
 
-_shared: Slots | None = None
-
-
-def share_slots(slots: Slots) -> None:
+def share_slots(slots: Semaphore) -> None:
     """From now on, take one of the shared slots for every request of this process."""
     global _shared  # noqa: PLW0603 - one semaphore per worker process
     _shared = slots

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..core.errors import StoreError, TrainingError
 from ..core.plugins import Settings
 from ..core.storage import Storage, open_storage
 from ..labeling.target import Vocabulary
-from ..models.extras import need
+from ..models.extras import need, version_of
 from ..models.transformers.processors import VIDEO_PART
 from ..models.weights import is_local
 from .config import EXTRA
@@ -158,20 +158,12 @@ def check_run(
 
 def training_versions() -> dict[str, str]:
     """Return the installed versions of the packages that a run depends on, by package."""
-    versions: dict[str, str] = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+    return {package: version_of(package) for package in PACKAGES}
 
 
 def duration(seconds: float) -> str:
     """Return seconds as hours, minutes and seconds, such as ``1:05:09``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return str(timedelta(seconds=round(seconds)))
 
 
 def read_metrics(storage: Storage) -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from importlib.metadata import entry_points, requires
 from pathlib import Path
 
 from ...core.plugins import GROUPS
+from ...models.extras import version_of
 
 PROJECT = "pivot-vlm"
 OURS = Path(__file__).parents[2]
@@ -33,12 +34,7 @@ def versions_here() -> Mapping[str, str]:
     for group in GROUPS:
         names |= {point.dist.name.lower() for point in entry_points(group=f"pivot.{group}") if point.dist is not None}
     versions = {"Python": ".".join(map(str, sys.version_info[:2])), CODE: source_digest(OURS)}
-    for name in sorted(names):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
+    return versions | {name: version_of(name) for name in sorted(names)}
 
 
 def source_digest(package: Path) -> str:

@@ -17,7 +17,6 @@ import pytest
 import typer
 from PIL import Image
 from pivot.cli import app
-from pivot.cli.console import size_text
 from pivot.cli.results import PENDING, show_result
 from pivot.core import plugins
 from pivot.core.errors import PivotError, PluginError, StoreError
@@ -280,8 +279,3 @@ def test_commands_to_go_on_with_can_be_pasted(
 def test_a_build_that_owes_nothing_ends_well(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_result(_result(small_store, episodes=8, succeeded=5, failed=3))
     assert "pending" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("count", "text"), [(999, "999 B"), (1000, "1.0 kB"), (10**6, "1.0 MB"), (10**12, "1.0 TB")])
-def test_a_size_is_told_in_its_unit(count: int, text: str) -> None:
-    assert size_text(count) == text

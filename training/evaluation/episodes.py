@@ -7,7 +7,6 @@ kinds of players are mixed in known shares, so that a predictor which has learne
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ...datasets.store.store import Store
 from ...environments.base import EnvConfig
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import shown_log
+from ...models.extras import version_of
 from ...rollouts.policies.mixed import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
@@ -126,14 +126,8 @@ def store_of(env: str) -> str:
 
 def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
     """Return the versions that a benchmark depends on."""
-    packages: dict[str, str] = {}
-    for env in levels:
-        for package in filter(None, [config_of(env).simulator]):
-            try:
-                packages[package] = version(package)
-            except PackageNotFoundError:
-                packages[package] = "not installed"
-    return {**versions(), **packages}
+    simulators = filter(None, (config_of(env).simulator for env in levels))
+    return versions() | {package: version_of(package) for package in simulators}
 
 
 def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:

@@ -55,16 +55,6 @@ class PolicyResult:
         }
 
 
-def run_config(folder: Path) -> RlConfig | None:
-    """Return the settings of a run of Stage II; None for another folder.
-
-    Raises:
-        TrainingError: its ``run.json`` cannot be used.
-    """
-    record = stored_run(folder)
-    return make_rl_config(record["config"]) if record.get("stage") == "rl" else None
-
-
 def checkpoint_of(folder: Path, name: str = FINAL) -> str:
     """Return the folder of a checkpoint of a run.
 
@@ -98,7 +88,8 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     """
     folder = Path(config.model)
     is_folder = open_storage(folder).exists()
-    run = run_config(folder) if is_folder else None
+    record = stored_run(folder) if is_folder else {}
+    run = make_rl_config(record["config"]) if record.get("stage") == "rl" else None
     target = config.out or (folder if is_folder else None)
     if target is None:
         raise TrainingError(f"{config.model} is not a folder that the result could go to; name one with --out DIR")
