@@ -56,14 +56,14 @@ def typed(form: Form[Any], arguments: Mapping[str, Any]) -> dict[str, tuple[str,
     """Return the settings that the command line gives by the options of a form: key to flag and value."""
     chosen = Values()
     form.put_flags({name: value for name, value in arguments.items() if value is not False}, chosen)
-    found = {
+    settings = {
         leaf.keys[0]: (form.flag_name(leaf, flag), chosen.data[leaf.keys[0]])
         for leaf, flag in form.leaves()
         if leaf.keys[0] in chosen.data
     }
     if form.model is Service and arguments.get("model__no_cache"):
-        found["cache"] = "--no-cache", ""
-    return found
+        settings["cache"] = "--no-cache", ""
+    return settings
 
 
 class PartFlags:

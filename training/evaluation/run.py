@@ -375,8 +375,8 @@ def ask_model(
             shown = benchmark.pictures(benchmark.items[partners.get(item.item_id, item.item_id)])
             yield (item, case_of_item(item, tuple(map(blank, shown)) if pictures == "blank" else shown))
 
-    async def ask(model: ChatModel, asked: tuple[Item, AnalyzerCase]) -> Prediction:
-        item, case = asked
+    async def ask(model: ChatModel, question: tuple[Item, AnalyzerCase]) -> Prediction:
+        item, case = question
         try:
             answer = await model.answer(analyzers[item.question, item.env, item.log].request(case))
         except PolicyError as error:
