@@ -52,22 +52,10 @@ def record(env_name: str, initial_state: str, actions: Sequence[str], **settings
             if info["success"]:
                 return None
             steps = len(rewards)
-            return FailedEpisode(
-                episode_id="episode",
-                env=env_name,
-                env_version=env.profile.version,
-                env_config=env.config.model_dump(mode="json"),
-                task_id="task",
-                instruction="",
-                initial_state=initial_state,
-                horizon=env.config.horizon,
-                actions=list(actions[:steps]),
-                payloads=[None] * steps,
-                rewards=rewards,
-                infos=json.loads(json.dumps(infos)),
-                action_valid=[action != "invalid" for action in actions[:steps]],
-                frame_ids=frames,
-            )
+            case = Case(initial_state, list(actions[:steps]), env.config.horizon, json.loads(json.dumps(infos)))
+            valid = [action != "invalid" for action in actions[:steps]]
+            facts = {"env_version": env.profile.version, "env_config": env.config.model_dump(mode="json")}
+            return failed(env_name, case, rewards=rewards, action_valid=valid, frame_ids=frames, **facts)
     return None
 
 
