@@ -19,6 +19,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pivot.tests.dataset.containers import png_of
 from pyarrow import ipc
 
 Maker = Callable[[Path, Path], None]
@@ -209,18 +210,12 @@ def patch_rows(name: str, rows: int) -> Maker:
 
 def bomb_png(side: int) -> bytes:
     """Return a valid PNG of side x side pixels, a few MB for gigabytes of zeros."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     packer = zlib.compressobj(1)
     lines = b""
     if side <= 30_000:
         line = b"\0" * (3 * side + 1)
         lines = b"".join(packer.compress(line) for _ in range(side))
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    data = lines + packer.flush()
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    return png_of(side, side, lines + packer.flush())
 
 
 def picture(side: int, width: int | None = None) -> Maker:

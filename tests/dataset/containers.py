@@ -11,8 +11,15 @@ from PIL import Image
 from pivot.core.images import decode, encode_png
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    """Return a chunk of a PNG with its length and its checksum."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png_of(width: int, height: int, rows: bytes = b"") -> bytes:
+    """Return a PNG that states a size in RGB, whatever its compressed rows hold."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", rows) + png_chunk(b"IEND", b"")
 
 
 def _saved(format_name: str, **options: Any) -> Callable[[bytes], bytes]:
@@ -53,7 +60,7 @@ def _with_text(data: bytes) -> bytes:
         body = b"pivot_step: 0"
         return data[:2] + b"\xff\xfe" + struct.pack(">H", len(body) + 2) + body + data[2:]
     place = 8 + 25  # after signature and header
-    return data[:place] + _chunk(b"tEXt", b"Comment\x00pivot_step: 0") + data[place:]
+    return data[:place] + png_chunk(b"tEXt", b"Comment\x00pivot_step: 0") + data[place:]
 
 
 CONTAINERS: dict[str, Callable[[bytes], bytes]] = {

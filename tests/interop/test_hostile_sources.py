@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import struct
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from pivot.core.errors import ConfigError
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.sokoban import SokobanEnv
 from pivot.interop import base
+from pivot.tests.dataset.containers import png_of
 
 from .recorded import LEVEL, SETTINGS, episode, write_lines
 
@@ -107,15 +107,8 @@ BAD: dict[str, tuple[Any, str, str]] = {
 }
 
 
-def _bomb() -> bytes:
-    """Return a small file that states 50,000 x 50,000 pixels."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
-    rows = zlib.compress(b"\0" * 1_000_000)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+BOMB = png_of(50_000, 50_000, zlib.compress(b"\0" * 1_000_000))
+"""A small file that states 50,000 x 50,000 pixels."""
 
 
 def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
@@ -125,7 +118,7 @@ def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "source", *lines)
     (tmp_path / "secret.png").write_bytes(b"secret")
     (source / "link.png").symlink_to(tmp_path / "secret.png")
-    (source / "bomb.png").write_bytes(_bomb())
+    (source / "bomb.png").write_bytes(BOMB)
     (source / "text.png").write_bytes(b"no picture")
     (source / "folder").mkdir()
     result = pivot.import_rollouts(source, tmp_path / "store")
@@ -226,7 +219,7 @@ def test_a_list_behind_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_in_a_data_url_is_refused(tmp_path: Path) -> None:
-    url = f"data:image/png;base64,{base64.b64encode(_bomb()).decode()}"
+    url = f"data:image/png;base64,{base64.b64encode(BOMB).decode()}"
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "Now"}]
     reply = {"role": "assistant", "content": "<action>up</action>"}
     row = {"messages": [{"role": "user", "content": parts}, reply], "env": "sokoban", "initial_state": LEVEL}

@@ -8,12 +8,12 @@ import base64
 import gzip
 import io
 import random
-import struct
 import zlib
 from typing import Any
 
 from PIL import Image
 from pivot.environments.svg.icons import draw_target
+from pivot.tests.dataset.containers import png_of
 from pivot.tests.tables import load_table
 
 TABLE: dict[str, dict[str, Any]] = load_table(__file__, "hostile.json")
@@ -146,14 +146,6 @@ def _numbers() -> dict[str, str | bytes]:
     return documents | {"number circle 1e308": svg('<circle r="1e308"/>'), "number circle -1": svg('<circle r="-1"/>')}
 
 
-def _png(width: int, height: int, rows: bytes = b"") -> bytes:
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
 def _images() -> dict[str, str | bytes]:
     def embed(kind: str, data: bytes) -> str:
         return svg(f'<image width="9" height="9" href="{data_uri(kind, data)}"/>')
@@ -167,10 +159,10 @@ def _images() -> dict[str, str | bytes]:
         deep = embed("image/svg+xml", deep).encode()
     script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) (r) file\n%%EOF\n"
     return {
-        "image 12k": embed("image/png", _png(12_000, 12_000, bomb)),
-        "image 12k empty": embed("image/png", _png(12_000, 12_000)),
-        "image 2^31": embed("image/png", _png(2**31 - 1, 2**31 - 1)),
-        "image torn": embed("image/png", _png(9, 9, zlib.compress(bytes(280)))[:60]),
+        "image 12k": embed("image/png", png_of(12_000, 12_000, bomb)),
+        "image 12k empty": embed("image/png", png_of(12_000, 12_000)),
+        "image 2^31": embed("image/png", png_of(2**31 - 1, 2**31 - 1)),
+        "image torn": embed("image/png", png_of(9, 9, zlib.compress(bytes(280)))[:60]),
         "image postscript": embed("image/eps", script),
         "image tiff": embed("image/tiff", buffer.getvalue()),
         "image text": embed("text/plain", b"hello"),
@@ -179,7 +171,7 @@ def _images() -> dict[str, str | bytes]:
         "image svg in svg": embed("image/svg+xml", deep),
         "image svgz": embed("image/svg+xml", gzip.compress(small)),
         "image svgz bomb": embed("image/svg+xml", gzip.compress(svg(" " * 60_000_000).encode(), 9)),
-        "image huge": svg(f'<image width="1e9" height="1e9" href="{data_uri("image/png", _png(1, 1))}"/>'),
+        "image huge": svg(f'<image width="1e9" height="1e9" href="{data_uri("image/png", png_of(1, 1))}"/>'),
         **encoded_pictures(),
         "image of itself": svg('<image id="a" width="9" height="9" href="#a"/><image width="9" height="9" href=""/>'),
     }
