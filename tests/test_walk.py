@@ -78,7 +78,7 @@ LANGUAGES = {
     "bash": "needs Slurm",
     "json": "shows a line of a file",
     "sh": "needs a MinIO server; test_objects.py has an object store",
-    "sql": "test_queries.py runs the questions; httpfs needs a download",
+    "sql": "insight/test_stats.py runs the questions; httpfs needs a download",
     "text": "shows output",
     "toml": "test_docs.py compares it with the tested example",
     "yaml": "test_watch.py checks it with Prefect's model",

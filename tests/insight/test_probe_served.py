@@ -1,23 +1,37 @@
-"""The probe of a served policy: hints in its prompts, slots as busy as in a build, and a server that goes away."""
+"""The probe of a served policy: bounds by resampling, every request on the page, and a server that goes away."""
 
+import base64
 import json
+import random
+import shutil
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pivot
 import pytest
-from pivot.core.errors import ServerGoneError
+from pivot.cli import app
+from pivot.core.errors import ConfigError, PluginError, ServerGoneError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
+from pivot.insight.probe import bounds
+from pivot.insight.probe.bounds import Bisection, bounds_of, reached_step
 from pivot.insight.probe.rates import probe_rows
-from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.records import Bound, ProbeSettings
 from pivot.insight.probe.run import ProbeResult, probe_store
+from pivot.insight.report import site as overviews
+from pivot.insight.report.site import report
+from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
 from pivot.tests.flows.test_served_faults import QUICK
 from pivot.tests.flows.test_writers import coach
-from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
-from pivot.tests.stores import copy_store
+from pivot.tests.interop.recorded import lines_of_store
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
+from pivot.tests.models.coaching import asked
+from pivot.tests.stores import build_tiny, copy_store
+from typer.testing import CliRunner
 
 
 def _player(body: dict[str, Any]) -> dict[str, Any]:
@@ -123,3 +137,188 @@ def test_a_manifest_names_no_file_that_a_stopped_probe_may_have_changed(tmp_path
         assert not [name for name in names if name.startswith("probe/")]
         server.fault = lambda key, tried: None
         _probe(root, arms=("no_hint",), resamples=2)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("built") / "store")
+
+
+def _skilled(habits: float) -> dict[str, object]:
+    return {"habits": {env: {"skill": habits, "misread": 0.0, "blunder": 0.0} for env in ("sokoban", "frozenlake")}}
+
+
+def _probed(root: Path, tmp_path: Path, **settings: Any) -> tuple[Path, dict[str, Bound]]:
+    """Return a copy of a store with a probe of arm bound, and its rows."""
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    policy = {"name": "scripted", "options": _skilled(20.0)}
+    pivot.probe(copy, {"arms": ["bound"], "certified": True, **settings}, policy=policy, workers=1)
+    return copy, _rows(copy)
+
+
+def _rows(root: Path) -> dict[str, Bound]:
+    store = Store.open(root)
+    return {name: row for shard in store.config.shards() for name, row in bounds_of(store, shard).items()}
+
+
+def test_bounds_are_proven_and_never_above_the_certificate(built: Path, tmp_path: Path) -> None:
+    root, rows = _probed(built, tmp_path, retries=8)
+    labels = {row["episode_id"]: row for row in pivot.load_store(root).labels.collect().to_dicts()}
+    assert rows.keys() == labels.keys() and all(row.is_over for row in rows.values())
+    assert all(row.proven <= labels[name]["pivot_step"] for name, row in rows.items())
+    reached = sum(row.proven == labels[name]["pivot_step"] for name, row in rows.items())
+    assert reached >= len(labels) - 1  # the policy plays nearly always best
+    assert all(row.retries <= 24 for row in rows.values())
+    assert pivot.verify(root).problems == []
+    after = next(row for row in rows.values() if row.chance_step is not None)
+    assert after.chance_at_most == min(1.0, 3 / after.tried[str(after.proven + 1)])
+    with pytest.raises(ConfigError, match="arm bound alone"):
+        pivot.probe(root, policy={"name": "scripted"})
+
+
+def test_exact_labels_need_no_bound(built: Path, tmp_path: Path) -> None:
+    assert _probed(built, tmp_path, certified=False)[1] == {}
+
+
+def test_an_interrupted_search_keeps_its_retries(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, calls = bounds._Work._receive, []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        receive(self, *arguments)
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bounds._Work, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _probed(built, tmp_path, retries=4)
+    store = Store.open(tmp_path / "copy")
+    kept = bounds_of(store, store.config.shards()[0])
+    played = sum(row.retries for row in kept.values())
+    assert played > 0 and not all(row.is_over for row in kept.values())
+    policy = {"name": "scripted", "options": _skilled(20.0)}
+    pivot.probe(tmp_path / "copy", {"arms": ["bound"], "certified": True, "retries": 4}, policy=policy, workers=1)
+    rows = _rows(tmp_path / "copy")
+    assert all(row.is_over for row in rows.values()) and pivot.verify(tmp_path / "copy").problems == []
+    assert all(rows[name].retries >= row.retries and rows[name].proven >= row.proven for name, row in kept.items())
+
+
+def test_imported_failures_are_bounded_by_another_policy(built: Path, tmp_path: Path) -> None:
+    pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
+    with pytest.raises(PluginError, match="cannot be played again"):
+        pivot.probe(tmp_path / "store", {"arms": ["bound"], "certified": True})
+    root, rows = _probed(tmp_path / "store", tmp_path, retries=2)
+    assert any(row.proven for row in rows.values()) and pivot.verify(root).problems == []
+
+
+def test_the_command(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built, tmp_path / "copy")
+    shown = CliRunner().invoke(
+        app, ["probe", str(tmp_path / "copy"), "--arm", "bound", "--certified", "--retries", "2", "--workers", "1"]
+    )
+    assert shown.exit_code == 0 and "pivots are proven to be later than step 0" in shown.output, shown.output
+
+
+def test_the_bisection_finds_the_last_step_that_can_be_won() -> None:
+    rng = random.Random(0)
+    for last in range(1, 25):
+        for truth in range(last + 1):
+            search = Bisection(last, 4, 200)
+            while (step := search.next_step()) is not None:
+                assert search.proven < step <= last
+                search.add(step, step if step <= truth and rng.random() < 0.7 else None)
+            assert search.proven == truth
+            assert search.played <= 200
+
+
+def test_a_bisection_takes_few_retries_of_a_policy_that_always_wins() -> None:
+    for truth in range(1000):
+        search = Bisection(999, 2, 200)
+        while search.proven < truth and (step := search.next_step()) is not None:
+            search.add(step, step if step <= truth else None)
+        assert search.proven == truth and search.played <= 60
+
+
+def test_states_on_the_way_count_only_with_as_many_turns_left() -> None:
+    failure = ["a", "b", "c", "d"]
+    assert reached_step(failure, ["a", "b", "c", "x"], 1) == 2
+    assert reached_step(failure, ["a", "c", "x"], 1) == 1  # the retry was there with more turns left
+    assert reached_step(failure, ["a", "b", "x", "y", "c"], 1) == 2  # later than the failure: fewer turns sufficed
+    assert reached_step(failure, ["a", "x", "y"], 1) == 1
+
+
+Body = dict[str, Any]
+
+
+def player(body: Body) -> Body:
+    """Plays, and writes guidance where a schema is given; half of the first answers are no use."""
+    if "response_format" not in body:
+        return walker(body)
+    refuses = len(body["messages"]) == 1 and number_of(asked(body)) % 2 == 0
+    return {"text": "Rather not."} if refuses else coach(body)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Body]]]:
+    """The site of a probed, served store, and every request that the server got."""
+    folder = tmp_path_factory.mktemp("sent")
+    with served(player) as server, pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
+        patch.setattr(overviews, "save_plots", lambda root, suffix: {})
+        thread.submit(_make, folder, server).result()  # a thread with a browser has an event loop already
+    yield folder / "site", [body for body in server.log.bodies if body["seed"] != SEED]
+
+
+def _make(folder: Path, server: ChatServer) -> None:
+    part = _part(server)
+    pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
+    probe_store(folder / "store", ProbeSettings(), Reporter())
+    report(folder / "store", folder / "site")
+
+
+def _part(server: ChatServer) -> dict[str, Any]:
+    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url}}
+
+
+def pages(site: Path) -> list[Any]:
+    return [json.loads(path.read_text()) for path in sorted(site.glob("episodes/0/*.json"))]
+
+
+def as_sent(site: Path, page: Any, request: Any) -> str:
+    """The body of a request, put together from a page."""
+    messages = [
+        {"role": message["role"], "content": [_part_of(site, page, part) for part in message["parts"]]}
+        for message in request["messages"]
+    ]
+    return json.dumps({"messages": messages, **json.loads(request["fields"])}, sort_keys=True)
+
+
+def _part_of(site: Path, page: Any, part: Any) -> Any:
+    if "text" in part:
+        return {"type": "text", "text": page["texts"][part["text"]]}
+    data = base64.b64encode((site / part["src"]).read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_every_request_is_on_a_page_as_it_was_sent(probed: tuple[Path, list[Body]]) -> None:
+    site, bodies = probed
+    shown = [as_sent(site, page, request) for page in pages(site) for request in page["requests"]]
+    played = {json.dumps(body, sort_keys=True) for body in bodies if "response_format" not in body}
+    assert len(shown) > 100
+    assert {*shown} <= played  # the others are those of retries
+
+
+def test_every_call_shows_its_answer_and_what_it_cost(probed: tuple[Path, list[Body]]) -> None:
+    site, bodies = probed
+    retries = 0
+    answers: list[str] = []
+    for page in pages(site):
+        assert all(request["call"]["prompt_tokens"] == 100 for request in page["requests"])
+        assert all(request["call"]["latency"] > 0 for request in page["requests"])
+        if page["outcome"] == "failed":
+            answers += [call["answer"] for call in page["analyzer"]["calls"]]
+            assert {retry["arm"] for retry in page["retries"]} >= {"no_hint", "after", "self", "teacher"}
+        retries += sum(retry["status"] == "done" for retry in page["retries"])
+    assert retries > 40
+    assert set(answers) <= {player(body)["text"] for body in bodies if "response_format" in body}
+    assert len(answers) > 8

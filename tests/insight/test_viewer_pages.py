@@ -14,7 +14,7 @@ import pytest
 from pivot.insight.report.contents import CHUNK, chunk_name, page_name
 from pivot.insight.report.plain import json_text, script
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
-from pivot.tests.insight.test_sent import pages, probed
+from pivot.tests.insight.test_probe_served import pages, probed
 
 __all__ = ["probed"]
 
