@@ -1,19 +1,24 @@
-"""Check the scripted stand-in of PrimitiveSkill, and the perfect policy inside it."""
+"""Check the scripted stand-in of PrimitiveSkill, the perfect policy inside it, and the policy of several players."""
 
 import json
 import random
 from collections import Counter
+from typing import Any, cast
 
 import pytest
+from pivot.core import plugins
+from pivot.core.errors import ConfigError
 from pivot.environments.primitiveskill.actions import read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
 from pivot.rollouts.base import Episode
+from pivot.rollouts.policies.mixed import MixedPolicy
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.primitiveskill_episodes import wild_action
 from pivot.tests.rollouts.scripted_scenes import Scenes, Sketch, play, scenes_of
-from pivot.tests.rollouts.test_scripted import labels, played
+from pivot.tests.rollouts.test_scripted import labels, played, rolled
+from pivot.training.evaluation.episodes import PLAYERS, mixed_policy
 
 KIND = "primitiveskill"
 
@@ -136,3 +141,50 @@ def test_the_perfect_player_always_answers() -> None:
         assert primitives
         assert void is None
         assert env.encode_action(name) == name
+
+
+OPTIONS: dict[str, Any] = mixed_policy({"sokoban": 1, "frozenlake": 1})["options"]
+
+
+def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
+    assert plugins.load("policies", "mixed") is MixedPolicy
+    policy = MixedPolicy(**OPTIONS)
+    counts = Counter(policy.kind_of(f"episode-{number}") for number in range(20_000))
+    for name, kind in PLAYERS.items():
+        assert counts[name] / 20_000 == pytest.approx(kind.weight, abs=0.015), name
+    assert sum(kind.share for kind in PLAYERS.values()) == pytest.approx(1.0)
+    # A planted kind whose format is always bad, next to one without faults, shows whose replies an episode has.
+    mute = {"sokoban": {"bad_format": 1.0}}
+    clear = {"sokoban": {"bad_format": 0.0, "skill": 1e9, "misread": 0, "blunder": 0}}
+    planted = MixedPolicy(weights={"mute": 1, "clear": 1}, habits={"mute": mute, "clear": clear})
+    seen: Counter[str] = Counter()
+    for task in rolled("sokoban", 6, cast(Any, planted)):
+        for episode in task.episodes:
+            kind = planted.kind_of(episode.episode_id)
+            seen[kind] += 1
+            assert episode.success or kind == "mute"
+            assert any(not step.action_valid for step in episode.steps) == (kind == "mute")
+    assert seen["mute"] > 5 and seen["clear"] > 5
+
+
+def test_a_single_kind_without_habits_is_the_scripted_policy_under_other_ids() -> None:
+    policy = MixedPolicy(weights={"default": 3.0})
+    assert policy.is_stand_in and policy.config_for("primitiveskill")["kinds"]["default"] == {
+        "weight": 3.0,
+        **ScriptedPolicy().config_for("primitiveskill"),
+    }
+    assert {policy.kind_of(str(number)) for number in range(50)} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": {"a": 0}}, r"weights\.a: found 0"),
+        ({"weights": {"a": 1}, "habits": {"a": {"sokoban": {"skil": 1}}}}, "unknown setting skil"),
+        ({"weights": {"a": 1}, "habits": {"b": {}}}, "found kind 'b', expected one with a weight: a"),
+        ({}, "found no kinds, expected at least one"),
+    ],
+)
+def test_bad_kinds_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MixedPolicy(**options).check()

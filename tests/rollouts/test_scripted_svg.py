@@ -1,17 +1,23 @@
-"""The stand-in's drawings: every mode and kind of reply, faults that only grow, pure in ids, apart from the puzzles."""
+"""The stand-in's drawings, honest and hostile: every mode and kind of reply, faults that only grow, no episode lost."""
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pivot.core.errors import ConfigError
+from pivot.core.plugins import Settings
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.player import _break, _Draft, _draw, _target_of
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy, Status
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests import svg_episodes
+from pivot.tests.environments.svg.hostile import hostile_documents
 
 TASKS = 9
 
@@ -81,3 +87,47 @@ def test_a_level_without_a_target_is_refused(state: str) -> None:
     task = replace(run.task, initial_state=state)
     with pytest.raises(ConfigError, match="no target document"):
         _target_of(task.initial_state)
+
+
+class HostilePolicy(Policy):
+    """A policy that answers with the next document of a list, whatever the prompt."""
+
+    config_type = Settings
+    name = "hostile"
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        self._documents = iter(documents.values())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {}
+
+    async def reply(self, turn: Turn) -> Reply:
+        return Reply(f"<think>now</think><answer>{next(self._documents)}</answer>")
+
+
+def test_no_episode_is_lost() -> None:
+    everything = hostile_documents("127.0.0.1:9", "/no/such/file")
+    texts = {name: document for name, document in everything.items() if isinstance(document, str)}
+    kinds = ("external image", "external use", "entity", "number rect", "odd", "mutation", "use circle", "surrogate")
+    chosen = {name: document for name, document in texts.items() if name.startswith(kinds)}
+    chosen |= {
+        name: texts[name]
+        for name in ("use doubling", "number circle 1e308", "path of 50 MB", "text", "nul", "gzip")
+        if name in texts
+    }
+    assert len(chosen) > 120
+    config = SvgConfig()
+    count = len(chosen) // config.horizon
+    task = SvgEnv.make_task(config, 0)
+    (rollouts,) = roll_out_tasks(SvgEnv, config, [task], HostilePolicy(chosen), count, concurrency=1)
+    assert [episode.status for episode in rollouts.episodes] == [Status.COMPLETE] * count
+    steps = [step for episode in rollouts.episodes for step in episode.steps]
+    assert all(step.info["average_score"] == 0 for step in steps if not step.info["valid_svg"])
+    assert {step.info["valid_svg"] for step in steps} == {False, True}
+    env = SvgEnv(config)
+    for episode in rollouts.episodes[::10]:
+        env.reset(options={"state": task.initial_state})
+        for step in episode.steps:
+            _, reward, *_, info = env.step(env.encode_action(step.action, step.payload))
+            assert (reward, info["average_score"]) == (step.reward, step.info["average_score"])
