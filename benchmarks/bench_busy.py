@@ -19,7 +19,7 @@ from pivot.benchmarks.bench_serving import bare_loop
 from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.core.progress import Reporter
-from pivot.datasets.store.stages.base import LABEL, ROLLOUT
+from pivot.datasets.store.stages import LABEL, ROLLOUT
 from pivot.tests.models.coaching import asked, guidance_fields
 
 TASKS = 60  # of eight rollouts

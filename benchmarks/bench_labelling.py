@@ -20,8 +20,7 @@ from pivot.core.identity import canonical_json
 from pivot.datasets.store.config import RunConfig, Shard, make_config
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.schema import EPISODES, LABELS
-from pivot.datasets.store.stages.base import run_stage
-from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.stages import LabelStage, run_stage
 from pivot.datasets.store.store import Store
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.sokoban.solver import SokobanSolver

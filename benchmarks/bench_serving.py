@@ -22,7 +22,7 @@ from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.core.images import encode_png
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.stages import RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.flows.engines.local import InProcess

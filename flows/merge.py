@@ -17,9 +17,7 @@ from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import EnvRun, RunConfig, Shard, make_config
 from ..datasets.store.location import ORIGIN, refuse_inside_store
 from ..datasets.store.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
-from ..datasets.store.stages.base import ROLLOUT, Pending, Product
-from ..datasets.store.stages.label import LabelStage
-from ..datasets.store.stages.rollout import RolloutStage
+from ..datasets.store.stages import ROLLOUT, LabelStage, Pending, Product, RolloutStage
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
 from ..datasets.store.tables import stored_rollouts
 from ..environments.base import Task

@@ -20,18 +20,18 @@ from ..datasets.store.dataset_rows import ShardSplit, plan_split
 from ..datasets.store.location import refuse_inside_store, refuse_unfinished_merge
 from ..datasets.store.run import Run
 from ..datasets.store.schema import STORE_TABLES
-from ..datasets.store.stages.base import (
+from ..datasets.store.stages import (
     EXPORT,
     PENDING_EPISODES,
     ROLLOUT,
+    ExportStage,
+    LabelStage,
+    RolloutStage,
     ShardResult,
     Stage,
     report_stored,
     run_stage,
 )
-from ..datasets.store.stages.export import ExportStage
-from ..datasets.store.stages.label import LabelStage
-from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import (
     AUDIT,
     DATABASE,
@@ -322,7 +322,7 @@ def _changed_settings(env: str, old: dict[str, Any], new: dict[str, Any]) -> lis
 
 def deciding(value: Any) -> Any:
     """Return the part of a config field that decides bytes: the service of a model does not."""
-    return value.answers_like if isinstance(value, PartConfig) else value
+    return (value.name, value.options) if isinstance(value, PartConfig) else value
 
 
 def complete_result(store: Store) -> BuildResult | None:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from ..core.errors import ConfigError, PivotError
 from ..core.messages import Role
 from ..datasets.store.run import Run
-from ..datasets.store.stages.base import PENDING_EPISODES, ROLLOUT
-from ..datasets.store.stages.label import LabelStage
+from ..datasets.store.stages import PENDING_EPISODES, ROLLOUT, LabelStage
 from ..datasets.store.store import Store
 from ..labeling.base import UNANSWERED
 from ..models.address import api_key

@@ -21,7 +21,7 @@ from ..datasets.store.config import PartConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.run import Run
 from ..datasets.store.schema import LABELS
-from ..datasets.store.stages.base import ROLLOUT, ShardResult
+from ..datasets.store.stages import ROLLOUT, ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource

@@ -21,9 +21,7 @@ from ..core.errors import ServerGoneError
 from ..core.messages import Role
 from ..core.progress import Reporter
 from ..datasets.store.config import Shard
-from ..datasets.store.stages.base import Pending, ShardResult, Stage, report_stored
-from ..datasets.store.stages.label import LabelStage
-from ..datasets.store.stages.rollout import RolloutStage
+from ..datasets.store.stages import LabelStage, Pending, RolloutStage, ShardResult, Stage, report_stored
 from ..labeling.base import UNANSWERED, Guidance, Objection
 from ..labeling.label import Certified
 from ..labeling.writers.concurrent import ConcurrentWriter, PreparedRequest

@@ -96,16 +96,12 @@ _LONGEST = 24
 """Longer names leave no room for the axes, of which Matplotlib warns on the standard error."""
 
 
-def _by_env(rows: Rows) -> dict[str, Rows]:
-    """Group rows by their first column; escape the texts of the other columns."""
+def _read(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
+    """Return the rows of a query by their first column, with the texts of the other columns escaped."""
     return {
         env: [tuple(plain(cell) if isinstance(cell, str) else cell for cell in row[1:]) for row in some]
-        for env, some in groupby(rows, lambda row: row[0])
+        for env, some in groupby(run_query(root, connection, sql)[1], lambda row: row[0])
     }
-
-
-def _read(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Rows]:
-    return _by_env(run_query(root, connection, sql)[1])
 
 
 _LADDER_MARKS = ((False, BLUE, "o", "returns differ"), (True, ORANGE, "x", "all equal (σ = 0)"))

@@ -5,7 +5,7 @@ hundred bytes per episode. The second writes the shards like those of a build, w
 resumes after a kill.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +20,7 @@ from ..core.records import to_row
 from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import PartConfig, RunConfig, env_config, make_config
 from ..datasets.store.imports import IMPORTS, audit_record
-from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
-from ..datasets.store.stages.rollout import RolloutStage
+from ..datasets.store.stages import Pending, Product, RolloutStage, ShardResult, rare_collections
 from ..datasets.store.store import AUDIT, DATASET_FOLDER, RUN, Store
 from ..environments.turns import Reply, Turn
 from ..flows.engines.base import WorkerPool
@@ -193,10 +192,13 @@ def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[Shar
     """Write the shards, and yield their results."""
     reporter.start(IMPORT, sum(len(plan.entries) for plan in reading.plans.values()))
     shards = store.config.shards()
-    by_task = {name: _by_task(plan) for name, plan in reading.stored.items()}
+    by_task: dict[tuple[str, int], list[Entry]] = defaultdict(list)
+    for name, plan in reading.stored.items():
+        for entry in plan.entries:
+            by_task[name, entry.task].append(entry)
     for shard in shards:
         plan = reading.stored[shard.env]
-        entries = [entry for task in range(shard.first, shard.stop) for entry in by_task[shard.env][task]]
+        entries = [entry for task in range(shard.first, shard.stop) for entry in by_task[shard.env, task]]
         problems = reading.problems if shard is shards[0] else ()
         stage = _ImportStage(store, shard, plan.tasks[shard.first : shard.stop], reading, entries, problems)
         result = stage.check()
@@ -206,13 +208,6 @@ def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[Shar
         yield result
         reporter.advance(IMPORT, len(entries))
     reporter.finish(IMPORT)
-
-
-def _by_task(plan: EnvPlan) -> list[list[Entry]]:
-    grouped: list[list[Entry]] = [[] for _ in plan.tasks]
-    for entry in plan.entries:
-        grouped[entry.task].append(entry)
-    return grouped
 
 
 @dataclass(frozen=True)

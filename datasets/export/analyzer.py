@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from ...core.plugins import Settings
 from ..store.schema import LABELS, Column, TableSchema
-from .base import LabelledShard
-from .trainer import CHAT, EPISODE, IMAGES, LABEL, TrainerExporter, chat, provenance
+from .base import CHAT, EPISODE, IMAGES, LABEL, LabelledShard, TrainerExporter, chat, provenance
 
 ANALYZER = TableSchema(
     "analyzer",
@@ -34,8 +33,7 @@ class AnalyzerExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per labelled failure."""
-        kind = shard.store.run.envs[shard.shard.env].solver().kind
         for each in shard.episodes():
             if each.label is not None:
                 cells = {"messages": chat(each.prompt, each.label["target"]), "images": [each.collage()]}
-                yield each.side, provenance(each, kind, ANALYZER.columns) | cells
+                yield each.side, provenance(each, shard.kind, ANALYZER.columns) | cells

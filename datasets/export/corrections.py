@@ -8,8 +8,7 @@ import pyarrow as pa
 from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, Column, TableSchema
-from .base import LabelledShard
-from .trainer import IMAGES, LABEL, PROMPT, TURN, PlanExporter, answer, provenance
+from .base import IMAGES, LABEL, PROMPT, TURN, LabelledShard, PlanExporter, answer, provenance
 from .turns import ShardTurns
 
 MORE = (
@@ -48,10 +47,9 @@ class CorrectionsExporter(PlanExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the turns of the plans."""
-        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
-                shared = provenance(each, kind, (*TURN, *LABEL))
+                shared = provenance(each, shard.kind, (*TURN, *LABEL))
                 for turn in turns.plan(each):
                     name = turn.prompt.prompt_hash
                     sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])

@@ -11,8 +11,7 @@ from ...environments.base import actions_per_turn
 from ...solvers.base import Case, Solver, Unsolved
 from ...solvers.credit import RULES, turn_credits
 from ..store.schema import EPISODES, STEPS, STRINGS, Column, TableSchema
-from .base import LabelledEpisode, LabelledShard
-from .trainer import TURN, TrainerExporter, provenance
+from .base import TURN, LabelledEpisode, LabelledShard, TrainerExporter, provenance
 
 CREDIT = TableSchema(
     "credit",

@@ -22,9 +22,8 @@ from ..store.dataset_rows import SIDES, ShardSplit, shard_sides
 from ..store.nights import Nights, environments_of
 from ..store.schema import TableSchema
 from ..store.store import MANIFEST, Store
-from .base import Exporter, LabelledShard
+from .base import Exporter, LabelledShard, TrainerExporter
 from .card import CARD, configs_section, rendered, terms_of
-from .trainer import TrainerExporter
 
 RECORD = "export.json"
 """Record of an export."""

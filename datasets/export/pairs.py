@@ -8,8 +8,18 @@ import pyarrow as pa
 from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, STRINGS, Column, TableSchema
-from .base import LabelledEpisode, LabelledShard
-from .trainer import IMAGES, LABEL, PROMPT, TURN, PlanExporter, answer, is_plain, provenance
+from .base import (
+    IMAGES,
+    LABEL,
+    PROMPT,
+    TURN,
+    LabelledEpisode,
+    LabelledShard,
+    PlanExporter,
+    answer,
+    is_plain,
+    provenance,
+)
 from .turns import PlannedTurn, ShardTurns
 
 MORE = (
@@ -62,7 +72,6 @@ class PairsExporter(PlanExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a pair per failure whose pivot action was fatal."""
-        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 if each.label is None or each.label["fallback"]:
@@ -72,7 +81,7 @@ class PairsExporter(PlanExporter):
                     continue
                 for turn in turns.plan(each, most=1):
                     if (pair := self._pair(each, fatal, turn, turns)) is not None:
-                        yield each.side, provenance(each, kind, (*TURN, *LABEL)) | pair
+                        yield each.side, provenance(each, shard.kind, (*TURN, *LABEL)) | pair
 
     def _pair(
         self, each: LabelledEpisode, fatal: dict[str, Any], turn: PlannedTurn, turns: ShardTurns

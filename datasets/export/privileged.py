@@ -11,8 +11,7 @@ from ...core.messages import EncodedFrame, bare_messages, frames_in
 from ...core.plugins import Settings
 from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
 from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
-from .base import LabelledEpisode, LabelledShard
-from .trainer import IMAGES, LABEL, PROMPT, TURN, TrainerExporter, provenance
+from .base import IMAGES, LABEL, PROMPT, TURN, LabelledEpisode, LabelledShard, TrainerExporter, provenance
 from .turns import ShardTurns
 
 PRIVILEGED = TableSchema(
@@ -51,11 +50,11 @@ class PrivilegedExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per labelled failure."""
-        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 if each.label is not None and each.steps[each.label["pivot_step"]]["prompt_hash"]:
-                    yield each.side, provenance(each, kind, (*TURN, *PRIVILEGED.columns)) | _row(shard, each, turns)
+                    shared = provenance(each, shard.kind, (*TURN, *PRIVILEGED.columns))
+                    yield each.side, shared | _row(shard, each, turns)
 
 
 def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict[str, Any]:

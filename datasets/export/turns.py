@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from ...core.errors import StoreError
-from ...core.messages import EncodedFrame, PromptMessages, frames_in
+from ...core.messages import PromptMessages, frames_in
 from ...environments.base import EnvProfile, Task, actions_per_turn
 from ...environments.turns import HistoryEntry
 from ...labeling.episode import FailedEpisode
@@ -25,8 +25,7 @@ from ...rollouts.replies import Said, Writer, action_text, written_reply
 from ...solvers.base import TURN_SEPARATOR
 from ..store.imports import IMPORTS
 from ..store.tables import Rows, steps_by_episode
-from .base import LabelledEpisode, LabelledShard
-from .trainer import is_plain
+from .base import LabelledEpisode, LabelledShard, is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +227,19 @@ class ShardTurns:
                 f"{failure.episode_id}: its plan cannot be executed again ({error}); see what is wrong with: "
                 "pivot verify"
             ) from error
-        frames, history = dict[str, bytes](), self._history(failure, pivot)
+        frames = dict[str, bytes]()
+        history = [HistoryEntry(t + 1, failure.actions[t], failure.frame_ids[t]) for t in range(pivot)]
+        task = Task(**{column.name: each.episode[column.name] for column in fields(Task)})
+        profile: EnvProfile = replace(self._env.type.profile, actions_per_turn=actions_per_turn(failure.env_config))
         for place, (action, (picture, observation, state)) in enumerate(zip(plan, made, strict=True)):
             t = pivot + place
-            prompt = self._prompt(each, failure, t, picture, observation, history, stored=place == 0)
+            if place == 0:
+                prompt = self.stored_prompt(each.steps[t])
+            else:
+                template, name = self._env.prompt, picture.frame_id
+                prompt = render_student(
+                    template, profile, task, t=t, frame_id=name, history=history, observation=observation
+                )
             frames[picture.frame_id] = picture.image
             images = [frames.get(name) or each.frames.encoded(name) for name in frames_in(prompt.messages)]
             spoken = action_text(action, replayer.parse_action)
@@ -246,26 +254,3 @@ class ShardTurns:
             return self._replays.of(failure)
         except DisagreementError as error:
             raise StoreError(f"{failure.episode_id}: {error}; see what is wrong with: pivot verify") from error
-
-    @staticmethod
-    def _history(failure: FailedEpisode, pivot: int) -> list[HistoryEntry]:
-        return [HistoryEntry(t + 1, failure.actions[t], failure.frame_ids[t]) for t in range(pivot)]
-
-    def _prompt(
-        self,
-        each: LabelledEpisode,
-        failure: FailedEpisode,
-        t: int,
-        picture: EncodedFrame,
-        observation: str,
-        history: Sequence[HistoryEntry],
-        *,
-        stored: bool,
-    ) -> PromptMessages:
-        if stored:
-            return self.stored_prompt(each.steps[t])
-        task = Task(**{column.name: each.episode[column.name] for column in fields(Task)})
-        profile: EnvProfile = replace(self._env.type.profile, actions_per_turn=actions_per_turn(failure.env_config))
-        return render_student(
-            self._env.prompt, profile, task, t=t, frame_id=picture.frame_id, history=history, observation=observation
-        )

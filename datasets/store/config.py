@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import is_, not_
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_core import PydanticKnownError
 
@@ -60,11 +61,6 @@ class PartConfig(BaseModel):
 
         return service | {"base_url": bare_url(service["base_url"])}
 
-    @property
-    def answers_like(self) -> tuple[str, dict[str, Any]]:
-        """Name and options: two parts that share them give the same answers."""
-        return self.name, self.options
-
 
 _IS_UNSET = partial(is_, None)
 """Leaves a field out of ``run.json`` that few runs have."""
@@ -101,28 +97,18 @@ class EnvRun(BaseModel):
             raise PydanticKnownError("greater_than", {"gt": 0})
         return tasks
 
-    @field_validator("drawn")
-    @classmethod
-    def _one_each(cls, drawn: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
-        if drawn is not None and (len(drawn) != info.data.get("tasks") or min(drawn) < 0):
-            raise ValueError(
-                f"found {len(drawn)} levels for {info.data.get('tasks')} tasks, expected an index for each"
-            )
-        return drawn
-
-    @field_validator("seeds")
-    @classmethod
-    def _all_levels(
-        cls, seeds: tuple[tuple[int, int], ...] | None, info: ValidationInfo
-    ) -> tuple[tuple[int, int], ...] | None:
-        if seeds is None:
-            return None
-        levels = sum(count for _, count in seeds)
-        if levels != info.data.get("tasks") or any(seed not in range(2**63) or count < 1 for seed, count in seeds):
-            raise ValueError(f"found seeds of {levels} levels, expected those of {info.data.get('tasks')} tasks")
-        if info.data.get("drawn") is not None:
+    @model_validator(mode="after")
+    def _has_each_level(self) -> Self:
+        if self.drawn is not None and (len(self.drawn) != self.tasks or min(self.drawn) < 0):
+            raise ValueError(f"found {len(self.drawn)} levels for {self.tasks} tasks, expected an index for each")
+        levels = sum(count for _, count in self.seeds or ())
+        if self.seeds is not None and (
+            levels != self.tasks or any(seed not in range(2**63) or count < 1 for seed, count in self.seeds)
+        ):
+            raise ValueError(f"found seeds of {levels} levels, expected those of {self.tasks} tasks")
+        if self.seeds is not None and self.drawn is not None:
             raise ValueError("found seeds and drawn levels, expected one of them")
-        return seeds
+        return self
 
 
 MANY_SHARDS, LARGEST_FITTING = 256, 128
@@ -224,6 +210,10 @@ class RunConfig(BaseModel):
                 names = [name for name, kind in kinds.items() if kind.environments is None or env in kind.environments]
             completed[env] = tuple(sorted({*names}))
         return completed
+
+    def __hash__(self) -> int:
+        """Return a hash of the fields as JSON: some are dictionaries."""
+        return hash(self.model_dump_json())
 
     @property
     def code(self) -> dict[str, str]:

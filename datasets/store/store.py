@@ -7,10 +7,9 @@ proof that the store is whole; ``DIR/.receipts`` lets an interrupted build go on
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -393,20 +392,17 @@ def _label_versions(root: Address) -> list[int]:
     return sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
 
 
-_OPENED: OrderedDict[tuple[str, str, str], Store] = OrderedDict()
-"""Stores that this process received from another one, the latest last."""
-MOST_OPENED = 8
-
-
 def open_once(root: Address, config: RunConfig) -> Store:
     """Return the store of this process for an address and a config, so that a worker resolves a config once."""
     lease = root.lease if isinstance(root, Url) else ""
-    key = (home_of(root), lease, config.model_dump_json())
-    store = _OPENED.pop(key, None) or Store(root, config)
-    _OPENED[key] = store
-    while len(_OPENED) > MOST_OPENED:
-        _OPENED.popitem(last=False)
-    return store
+    return _opened((home_of(root), lease), root, config)
+
+
+@lru_cache(maxsize=8)
+def _opened(key: tuple[str, str], root: Address, config: RunConfig) -> Store:
+    """Open a store; ``key`` is what equal addresses may differ in: the working folder, and the lease of a writer."""
+    del key
+    return Store(root, config)
 
 
 def home_of(root: Address) -> str:

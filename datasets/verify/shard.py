@@ -35,10 +35,7 @@ from ..store.schema import (
     STEPS,
     TableSchema,
 )
-from ..store.stages.base import Pending
-from ..store.stages.export import ExportStage
-from ..store.stages.label import LabelStage
-from ..store.stages.rollout import RolloutStage
+from ..store.stages import ExportStage, LabelStage, Pending, RolloutStage
 from ..store.store import Store, stored_failures
 from ..store.tables import Rows, stored_verdict
 from .compare import Same, differences, footer_problems, picture_problem, schema_differences
@@ -164,7 +161,11 @@ def _compare_rollouts(
         if row["byte_size"] != len(row["image"] or b"")
     ]
     same: dict[TableSchema, dict[str, Same]] = {
-        EPISODES: near | {"error": _both_texts, "stop_reason": _both_broke},
+        EPISODES: near
+        | {  # the text of a server, and a reply that broke the environment, are not stored
+            "error": lambda *cells: all(isinstance(cell, str) for cell in cells),
+            "stop_reason": lambda *cells: {*cells} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR},
+        },
         STEPS: near,
         FRAMES: {"image": _same_pictures, "byte_size": lambda *_: True},
         PROMPTS: near,
@@ -204,16 +205,6 @@ def _near(tolerance: float) -> Same:
         return bool(stored == made)
 
     return same
-
-
-def _both_texts(stored: Any, made: Any) -> bool:
-    """Return whether both cells have an error: the text of a server cannot be recomputed."""
-    return isinstance(stored, str) and isinstance(made, str)
-
-
-def _both_broke(stored: Any, made: Any) -> bool:
-    """Whether both episodes broke: a reply that broke the environment is not stored and cannot break it again."""
-    return {stored, made} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR}
 
 
 COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")

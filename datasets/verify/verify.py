@@ -8,6 +8,7 @@ look: no path that it names is followed unless the user says so.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 from ...core.admission import refusal
@@ -19,7 +20,7 @@ from ..store.config import Shard
 from ..store.dataset_rows import ShardSplit, plan_split
 from ..store.location import refuse_while_written
 from ..store.schema import EPISODES, STEPS
-from ..store.stages.label import LabelStage
+from ..store.stages import LabelStage
 from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
 from .files import PROBE_FOLDER, card_problems, file_problems, run_problems
 from .imports import import_problems
@@ -52,7 +53,7 @@ def verify_store(
     store = Store.open(root)
     refuse_unfinished_relabel(root)
     before = store.storage.stat(MANIFEST)
-    report = _verify(store, progress, stream or _one_by_one, follow=follow)
+    report = _verify(store, progress, stream or starmap, follow=follow)
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
@@ -103,11 +104,6 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
         report.problems += _described(check, store)
     report.vouches_for(store)
     return report
-
-
-def _one_by_one(call: Callable[..., Report], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Report]:
-    for each in arguments:
-        yield call(*each)
 
 
 def _described(check: Callable[[Store], list[str]], store: Store) -> list[str]:

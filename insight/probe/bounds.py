@@ -19,7 +19,7 @@ from ...datasets.store.config import PartConfig, RunConfig, Shard
 from ...datasets.store.parquet import read_table
 from ...datasets.store.run import Run
 from ...datasets.store.schema import EPISODES, LABELS, STEPS
-from ...datasets.store.stages.base import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.stages import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
 from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
@@ -28,7 +28,7 @@ from ...rollouts.base import Batch, Episode, Status, TaskRollouts, episode_id
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .records import BOUND, BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
-from .rollback import Planned, RollbackPolicy
+from .shard import Planned, RollbackPolicy
 
 RULE_OF_THREE = 3.0
 """-ln(0.05), rounded up: with a chance above 3/n, n failures in a row have a probability below 5 %."""

@@ -7,6 +7,7 @@ model busy. Finished retries are kept: the same call resumes.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from ...core import admission
@@ -17,7 +18,7 @@ from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
 from ...datasets.store.run import Run
 from ...datasets.store.schema import LABELS
-from ...datasets.store.stages.base import PENDING_EPISODES
+from ...datasets.store.stages import PENDING_EPISODES
 from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
@@ -25,8 +26,7 @@ from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .bounds import bound_shard
 from .rates import probe_settings
 from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
-from .rollback import rollback_policy
-from .shard import ShardProbe
+from .shard import ShardProbe, rollback_policy
 
 STAGE = "probe"
 
@@ -90,13 +90,13 @@ def probe_store(
         reporter.start(STAGE, sum(failures.values()))
         done: list[ShardDone] = []
         arguments = [(locked, store.config, settings, shard) for shard in shards]
-        for each in (_one_by_one if store.run.served else stream or _one_by_one)(probe_shard, arguments):
+        for each in (starmap if store.run.served else stream or starmap)(probe_shard, arguments):
             done.append(each)
             reporter.advance(STAGE, failures[each.shard])
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
         if BOUND in settings.arms:
-            files |= _bounds(store, settings, shards, stream or _one_by_one, policy, reporter, failures)
+            files |= _bounds(store, settings, shards, stream or starmap, policy, reporter, failures)
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
@@ -116,7 +116,7 @@ def _bounds(
     reporter.start(BOUND, sum(failures.values()))
     files: dict[str, FileRecord] = {}
     arguments = [(store.root, store.config, settings, policy, shard) for shard in shards]
-    for result in (_one_by_one if run.served else stream)(bound_shard, arguments):
+    for result in (starmap if run.served else stream)(bound_shard, arguments):
         files |= result.files
         reporter.advance(BOUND, failures[result.shard])
     reporter.finish(BOUND)
@@ -160,11 +160,6 @@ def _is_played(store: Store, shard: Shard) -> bool:
     """Whether an earlier probe finished every retry of a shard."""
     receipt = Receipt.read(store.storage, receipt_file(shard))
     return receipt is not None and not receipt.facts[PENDING_EPISODES]
-
-
-def _one_by_one(call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    for each in arguments:
-        yield call(*each)
 
 
 def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard: Shard) -> ShardDone:

@@ -1,39 +1,193 @@
 """The probe of one shard: plan the retries of its failures in every arm, take their episodes, write the rows.
 
+The step is reached by re-executing the logged replies, which is exact wherever re-execution is, needs no snapshot of a
+simulator, and gives the policy the same history. A retry is an episode like any other, with an id and so a random
+stream of its own.
+
 Rows of an earlier run are kept if they have the same labels and settings, so more arms or resamples, or a run after a
 kill, add only the missing retries. Failed retries are pending: the next run makes them. Retries that a stopped run did
 not begin are stored as failed, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from ...core.errors import PolicyError
 from ...core.identity import canonical_json, digest
+from ...core.messages import PromptMessages
+from ...core.plugins import Settings
 from ...core.records import from_row, to_row
 from ...core.storage import FileRecord
 from ...datasets.store.config import PartConfig, Shard
 from ...datasets.store.parquet import read_table
 from ...datasets.store.run import Run, RunEnv
 from ...datasets.store.schema import EPISODES, LABELS, STEPS
-from ...datasets.store.stages.base import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.stages import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
 from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import Task
-from ...labeling.base import UNANSWERED, GuidanceWriter
+from ...environments.turns import Reply, StudentPrompt, Turn
+from ...labeling.base import UNANSWERED
+from ...labeling.hindsight import Hindsight, teacher_prompt
 from ...labeling.label import label_episodes
-from ...rollouts.base import Batch, TaskRollouts, episode_id
-from .records import PROBE, PROBE_ARMS, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
-from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row
-
-EMBEDDED_WRITER = "template"
+from ...rollouts.base import Batch, Episode, Policy, Status, TaskRollouts, episode_id
+from .records import PROBE, PROBE_ARMS, VERSION, ProbeSettings, Retry, RetryStatus, is_lift, probe_file, receipt_file
 
 
-def own_writer(store: Store) -> GuidanceWriter:
-    """Return the writer of arm ``self``: the model of the store's policy, or the template for an embedded policy."""
-    own = store.config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
-    return Run(store.config.model_copy(update={"teacher": own})).writer()
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed episode with what a retry needs."""
+
+    task: Task
+    sample_idx: int
+    """Index of the failure among the rollouts of its level."""
+    steps: Sequence[Mapping[str, Any]]
+    """Rows of the episode in the ``steps`` table, in order."""
+    pivot_step: int
+    failure_mode: str
+    kind: str
+    """Kind of its certificate."""
+    label_version: str
+    guidance: str
+    """Guidance of its label."""
+
+    @property
+    def episode_id(self) -> str:
+        """Id of the episode."""
+        return str(self.steps[0]["episode_id"])
+
+    @property
+    def rewards(self) -> list[float]:
+        """The logged rewards."""
+        return [step["reward"] for step in self.steps]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A pending retry."""
+
+    failure: Failure
+    restore_step: int
+    hint: str | None
+
+
+class RollbackPolicy(Policy):
+    """Gives the logged replies up to the restored step, then asks the policy, with the hint of the retry."""
+
+    config_type = Settings
+    mark: ClassVar[Mapping[str, Any]] = {"rollback": VERSION}
+
+    def __init__(self, policy: Policy, prompts: Mapping[str, StudentPrompt]) -> None:
+        """Wrap ``policy``; :attr:`planned` holds the retries by id.
+
+        Args:
+            policy: acts from the restored step on.
+            prompts: the Student prompt of each environment, which places the hint.
+        """
+        self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
+        self.episode_seconds = policy.episode_seconds
+        self.planned: dict[str, Planned] = {}
+        self._policy, self._prompts = policy, prompts
+
+    @property
+    def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Number of the policy's concurrent episodes."""
+        return self._policy.episodes_in_flight
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Config of the policy, with a mark that its episodes are retries."""
+        return {**self._policy.config, **self.mark}
+
+    def config_for(self, env: str) -> dict[str, Any]:
+        """Return the config for one environment, which decides ids."""
+        return {**self._policy.config_for(env), **self.mark}
+
+    def check_environment(self, env: str, config: Any) -> None:
+        """Check that the policy can act here; see the base class."""
+        self._policy.check_environment(env, config)
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Answer one turn; the errors are those of the policy.
+
+        Raises:
+            PolicyError: the episode is not a planned retry.
+        """
+        plan = self.planned.get(turn.episode_id)
+        if plan is None:
+            raise PolicyError(f"no retry with the id {turn.episode_id} was planned")
+        if turn.t < plan.restore_step:
+            return self.logged(turn, plan.failure.steps[turn.t])
+        return await self._policy.reply(replace(turn, prompt=self._with_hint(turn, plan)))
+
+    def logged(self, turn: Turn, step: Mapping[str, Any]) -> Reply:
+        """Return the reply of a row of the ``steps`` table."""
+        del turn
+        return Reply(step["response"])
+
+    def _with_hint(self, turn: Turn, plan: Planned) -> PromptMessages:
+        if plan.hint is None:
+            return turn.prompt
+        env, failure = turn.env.profile.name, plan.failure
+        hindsight = Hindsight(("mode", "guidance"), failure.pivot_step, failure.failure_mode, plan.hint, None)
+        return teacher_prompt(turn.prompt, self._prompts[env], env, hindsight)
+
+    async def aclose(self) -> None:
+        """Close the policy."""
+        await self._policy.aclose()
+
+
+def rollback_policy(store: Store, policy: Policy | None = None) -> RollbackPolicy:
+    """Return the policy of a store, or ``policy``, ready to retry the store's failures."""
+    return RollbackPolicy(policy or store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
+
+
+def finish_row(row: Retry, plan: Planned, episode: Episode, *, exact: bool, tolerance: float) -> None:
+    """Write the outcome of a retry into its row.
+
+    Args:
+        row: row of the planned retry.
+        plan: the planned retry.
+        episode: the episode of the retry, from the first step on.
+        exact: whether the environment repeats its pictures to the pixel.
+        tolerance: largest difference of repeated rewards.
+    """
+    start, logged = plan.restore_step, plan.failure.steps
+    row.restore_step = start
+    if episode.status is not Status.COMPLETE:
+        row.status, row.error = RetryStatus.ERROR, episode.error
+        return
+    before = episode.steps[:start]
+    wrong = _difference(before, logged[:start], tolerance)
+    if wrong is None and exact and episode.steps[start].frame_id != logged[start]["frame_id"]:
+        wrong = f"the picture at step {start} differs"
+    if wrong is not None:
+        row.status, row.error = RetryStatus.NOT_RESTORED, wrong
+        return
+    suffix = episode.steps[start:]
+    row.status = RetryStatus.DONE
+    row.old_return = sum(plan.failure.rewards[start:])
+    row.new_return = sum(episode.rewards[start:])
+    row.lift = is_lift(row.old_return, row.new_return)
+    row.success = bool(episode.success)
+    row.actions = [step.action for step in suffix]
+    row.payloads = [step.payload or "" for step in suffix]
+    row.action_valid = [step.action_valid for step in suffix]
+    row.rewards = [step.reward for step in suffix]
+    row.responses = [step.response for step in suffix]
+
+
+def _difference(played: Sequence[Any], logged: Sequence[Mapping[str, Any]], tolerance: float) -> str | None:
+    if len(played) < len(logged):
+        return f"the logged replies ended the episode after step {len(played) - 1}"
+    for t, (step, row) in enumerate(zip(played, logged, strict=True)):
+        if step.action != row["action"]:
+            return f"step {t} was {row['action']}, played again it is {step.action}"
+        if abs(step.reward - row["reward"]) > tolerance:
+            return f"step {t} gave {row['reward']}, played again it gives {step.reward}"
+    return None
 
 
 def own_hints(store: Store, shard: Shard, earlier: Mapping[str, str]) -> dict[str, str]:
@@ -51,7 +205,9 @@ def own_hints(store: Store, shard: Shard, earlier: Mapping[str, str]) -> dict[st
         ServerGoneError: the model stopped answering.
         StoreError: a table cannot be read.
     """
-    config, writer, hints = store.config, own_writer(store), dict(earlier)
+    config, hints = store.config, dict(earlier)
+    own = config.policy if store.run.served else PartConfig(name="template")  # an embedded policy writes nothing
+    writer = Run(config.model_copy(update={"teacher": own})).writer()
     labels = label_episodes(
         [each for each in stored_failures(store, shard) if each.episode_id not in earlier],
         store.run.envs[shard.env].solver(),
@@ -203,8 +359,8 @@ class ShardProbe:
         A run that stops passes the levels with finished episodes; the retries of the others stay pending.
         """
         config = self._env.config
-        for retry_id, episode in episodes_of(records).items():
-            row, plan, _ = self._planned[retry_id]
+        for episode in (each for task in records for each in task.episodes):
+            row, plan, _ = self._planned[episode.episode_id]
             row.error = None
             finish_row(row, plan, episode, exact=config.repeats_exactly, tolerance=config.tolerance or 1e-9)
 

@@ -261,12 +261,8 @@ class Site:
         record, pictures = overview(self._root, self._nights)
         return json_text(record), pictures
 
-    @cached_property
-    def _list(self) -> str:
-        return json_text(self.contents.record)
-
     def _whole(self, name: str) -> bytes:
-        return (self._list if name == "contents" else self._overview[0]).encode("ascii")
+        return (json_text(self.contents.record) if name == "contents" else self._overview[0]).encode("ascii")
 
     def _plot(self, name: str) -> bytes | None:
         return self._overview[1].get(f"plots/{name}")

@@ -22,7 +22,7 @@ from pivot.datasets.store.config import Shard, solver_type
 from pivot.datasets.store.dataset_rows import FrameReader
 from pivot.datasets.store.parquet import read_table, write_tables
 from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from pivot.datasets.store.stages.base import rare_collections
+from pivot.datasets.store.stages import rare_collections
 from pivot.datasets.store.store import Store, stored_failures
 from pivot.datasets.store.tables import (
     failed_episodes,

@@ -17,10 +17,7 @@ from pivot.datasets.store import store as stores
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.dataset_rows import plan_split
 from pivot.datasets.store.run import Run
-from pivot.datasets.store.stages.base import run_stage
-from pivot.datasets.store.stages.export import ExportStage
-from pivot.datasets.store.stages.label import LabelStage
-from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.stages import ExportStage, LabelStage, RolloutStage, run_stage
 from pivot.datasets.store.store import RUN, Store
 from pivot.flows.pipeline import plan
 from pivot.tests.core.memory import MemoryStorage
@@ -87,7 +84,7 @@ def test_a_complete_store_is_left_alone(store: Path) -> None:
 def test_a_later_release_of_the_same_format_finds_the_store_complete(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("pivot", "pivot.core.version", "pivot.datasets.store.stages.base"):
+    for module in ("pivot", "pivot.core.version", "pivot.datasets.store.stages"):
         monkeypatch.setattr(f"{module}.__version__", "99.0", raising=False)
     assert pivot.build(CONFIG, store).already_complete
     receipt = Receipt.read(open_storage(store), ".receipts/label-v1/sokoban/00000.json")

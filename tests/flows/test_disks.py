@@ -17,7 +17,7 @@ import pytest
 from pivot.cli import app
 from pivot.core.errors import CacheError, ConfigError, PivotError, ServerGoneError, StoreError
 from pivot.datasets.store.nights import load_store
-from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.stages import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
 from pivot.models import address, cache
 from pivot.models.openai import model as openai_model

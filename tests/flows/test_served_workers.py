@@ -19,8 +19,7 @@ from pivot.core.errors import ConfigError, PivotError, ServerGoneError, StoreErr
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
-from pivot.datasets.store.stages.label import LabelStage
-from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.stages import LabelStage, RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
 from pivot.flows.pipeline import BuildResult, build_store

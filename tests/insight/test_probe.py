@@ -14,8 +14,8 @@ from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
 from pivot.insight.probe.rates import arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE_ARMS, ProbeSettings, is_lift
-from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
+from pivot.insight.probe.shard import Failure, Planned, RollbackPolicy
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import fingerprint
 from pivot.tests.stores import build_tiny, change_rows, copy_store, problems, rewrite_manifest

@@ -14,7 +14,7 @@ from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.interop.distances import bound_of_turns
-from pivot.interop.vagen_navigation import ACTIONS
+from pivot.interop.vagen import ACTIONS
 
 from .recorded import imports_of
 

@@ -11,8 +11,7 @@ from pivot import build
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config, solver_settings
-from pivot.datasets.store.stages.base import run_stage
-from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.stages import LabelStage, run_stage
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
 from pivot.datasets.verify.verify import verify_store

@@ -12,8 +12,7 @@ from typing import Any
 from ...datasets.store.config import EnvRun, PartConfig, RunConfig
 from ...datasets.store.run import Run
 from ...datasets.store.schema import STORE_TABLES
-from ...datasets.store.stages.base import ROLLOUT, Pending
-from ...datasets.store.stages.rollout import RolloutStage
+from ...datasets.store.stages import ROLLOUT, Pending, RolloutStage
 from ...datasets.store.store import DATABASE, MANIFEST, Store
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
