@@ -12,7 +12,7 @@ from ..pacing import START
 from ..preflight import PATIENCE_SECONDS
 from ..service import Service
 from .fields import SET_FIELDS
-from .model import PACKAGES, OpenAIModel, model_config
+from .model import PACKAGES, OpenAIModel, model_config, refused_fields
 
 VERSION = "1"
 """Raised when equal options get different answers, for example because requests are written differently."""
@@ -94,6 +94,7 @@ class OpenAIBackend(Backend):
             CacheError: the call cache cannot be used.
         """
         check_cache(self.service)
+        refused_fields.pop((self.service.base_url, self.settings.model, self.role), None)
         hurry = {
             "patience_seconds": min(self.service.patience_seconds, PATIENCE_SECONDS),
             "longest_pause": min(self.service.longest_pause, PATIENCE_SECONDS / 5),

@@ -12,7 +12,7 @@ from typing import Any
 OPTIONAL: Mapping[str, str] = {
     "return_token_ids": r"return_token_ids",
     "logprobs": r"log_?\s?prob|not json compliant",  # servers fail to send a log-probability that is not a number
-    "response_format": r"response_format|json_schema|guided|structured output",
+    "response_format": r"response_format|json.schema|guided|grammar|structured output",
     "max_tokens": r"max_tokens",
     "max_completion_tokens": r"max_completion_tokens",
     "seed": r"\bseed\b",
@@ -56,7 +56,8 @@ def suspect(fields: Mapping[str, Any], accepted: Set[str], status: int, words: s
     named = min(places, key=places.__getitem__, default=None)  # the message may list the allowed ones after it
     if _VALUE_OF_LIMIT.search(words) and named in {None, *_LIMITS}:
         return None, True  # about the number of tokens, and an answer without any limit is not what was asked for
-    if named is not None or status not in UNNAMED:
+    own = [re.escape(name) for name in fields if name not in {*OPTIONAL, "model"}]  # the user's, which are not dropped
+    if named is not None or status not in UNNAMED or (own and re.search(rf"\b({'|'.join(own)})\b", words)):
         return named, True
     return next((name for name in present if name not in accepted), None), False
 
@@ -65,6 +66,10 @@ def lacking(without: frozenset[str], fields: Mapping[str, Any]) -> tuple[str, ..
     """Return the names of the dropped fields; a renamed field counts only if both names were refused."""
     missing = {name for name in without & fields.keys() if RENAMED.get(name, name) in without}
     return tuple(sorted(missing))
+
+
+_TEXTS = ("error", "detail", "message", "msg", "errors", "metadata", "raw")
+"""Fields of an error that hold words; in the last two a gateway quotes the server behind it."""
 
 
 def words_of(body: Any) -> str:
@@ -80,7 +85,7 @@ def _texts(value: Any, depth: int = 0) -> Sequence[str]:
         return [text for each in value[:20] for text in _texts(each, depth + 1)]
     if not isinstance(value, dict) or depth >= 5:
         return []
-    parts = [value[name] for name in ("error", "detail", "message", "msg", "errors") if name in value]
+    parts = [value[name] for name in _TEXTS if name in value]
     texts = [text for part in parts for text in _texts(part, depth + 1)]
     where = value.get("loc") or value.get("param")
     names = [str(each) for each in (where if isinstance(where, list) else [where]) if each and each != "body"]

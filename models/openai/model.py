@@ -11,6 +11,7 @@ the ``calls`` table counts every request sent.
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -59,6 +60,8 @@ _CROWDED = frozenset({429, 503})
 
 _taken: dict[str, int] = {}
 """Concurrent requests that servers accepted from this process last, by address."""
+refused_fields: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+"""Fields that servers refused from this process, by address, model and role, since the last pre-flight check."""
 
 
 class _TryAgainError(Exception):
@@ -108,8 +111,6 @@ class OpenAIModel(ChatModel):
         self._contacted = False
         self._contacting = asyncio.Lock()
         self._served_as: str | None = None
-        self._without = frozenset[str]()
-        """Fields that the server refuses."""
         self._accepted = set[str]()
         """Fields of the requests that the server has answered."""
 
@@ -207,10 +208,11 @@ class OpenAIModel(ChatModel):
         Raises:
             _TryAgainError, PolicyError, ConfigError, ServerGoneError
         """
+        known = refused_fields[self.service.base_url, self.model, request.role]
         named, guessed = set[str](), list[str]()
         of_server = True  # whether later requests are also sent without these fields
         while True:
-            without = self._without | named | set(guessed)
+            without = frozenset(known.union(named, guessed))
             try:
                 answer, seconds = await self._send_without(request, without)
                 break
@@ -227,16 +229,16 @@ class OpenAIModel(ChatModel):
             if fewer == set(guessed):
                 break
             try:
-                without = self._without | named | fewer
+                without = frozenset(known.union(named, fewer))
                 answer, seconds = await self._send_without(request, without)
                 guessed = [*fewer]
                 break
             except _RefusedError:
-                without = self._without | named | set(guessed)
+                without = frozenset(known.union(named, guessed))
             except (_TryAgainError, PolicyError):
-                return answer, seconds, self._without | named | set(guessed)  # another request will find the fields
+                return answer, seconds, frozenset(known.union(named, guessed))  # another request will find the fields
         if of_server:
-            self._without |= named | set(guessed)
+            known.update(named, guessed)
         self._accepted.update(self._encoder.fields(request, without))
         return answer, seconds, without
 

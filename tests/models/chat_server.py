@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from pivot.models.openai.model import refused_fields
 from pivot.models.preflight import SEED
 
 MODEL = "tiny"
@@ -352,6 +353,7 @@ def pictures_of(body: dict[str, Any]) -> list[bytes]:
 @contextlib.contextmanager
 def served(*arguments: Any, **settings: Any) -> Iterator[ChatServer]:
     """Run a server."""
+    refused_fields.clear()  # an earlier server may have had the same port
     with ChatServer(*arguments, **settings) as server:
         yield server
 

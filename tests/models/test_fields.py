@@ -61,6 +61,24 @@ def test_a_field_is_left_out_when_a_refusal_names_none(field: str) -> None:
         assert {each.call["attempts"] for each in others} == {1}
 
 
+def test_fields_of_the_user_are_not_dropped_one_after_the_other() -> None:
+    sampling = replace(Sampling(0.0), chat_template_kwargs={"enable_thinking": False}, extra_body={"top_a": 0.2})
+    for field in ("chat_template_kwargs", "top_a"):
+        with served() as server:
+            server.refuses = lambda sent, field=field: (400, {"error": f"property '{field}' is unsupported"})
+            with pytest.raises(PolicyError, match=f"status 400: property '{field}' is unsupported"):
+                ask(server, sampling=sampling)
+            assert server.log.requests == 1
+
+
+def test_a_gateway_quotes_the_server_behind_it_and_later_models_know_the_field() -> None:
+    raw = json.dumps({"error": {"message": "Unsupported parameter: 'seed'", "param": "seed"}})
+    body = {"error": {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}}
+    with served() as server:
+        server.refuses = lambda sent: (400, body) if "seed" in sent else None
+        assert [ask(server, 1)[0].call["attempts"] for _ in range(2)] == [2, 1]
+
+
 def test_a_log_probability_that_is_no_number_costs_one_request_alone_its_log_probabilities() -> None:
     words = "Out of range float values are not JSON compliant"
     with served() as server:

@@ -14,7 +14,7 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test 
 transformers: Any = pytest.importorskip("transformers")
 
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips
-from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.encode import IGNORED, Encoder, Reply  # noqa: E402
 from pivot.training.made_models import COLUMNS, REPLY  # noqa: E402
 from pivot.training.policy_rl.hindsight.corrections import corrected_reply  # noqa: E402
 from pivot.training.policy_rl.scoring import Row  # noqa: E402
@@ -75,6 +75,12 @@ def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None
         decode = encoder.tokenizer.decode
         *tokens, end = encoder.reply_tokens(f"<think>go</think>{ACTION}")
         assert (name, decode(tokens), end) == (name, family.supervised, encoder.end)
+        asked = [{"role": "user", "content": [{"type": "text", "text": "Now?"}]}]
+        batch = encoder.batch([Reply(asked, [], [*tokens, end])])
+        ids, labels = (batch[key][0].tolist() for key in ("input_ids", "labels"))
+        start = len(ids) - len(tokens) - 1
+        assert labels == [IGNORED] * start + [*tokens, end]
+        assert decode(ids[:start]).endswith(family.prompt_end)
         closing = family.supervised.partition("go")[2].removesuffix(ACTION)
         begun = "" if family.supervised.startswith("<") else f"{closing}\n\n"
         assert decode(encoder.reply_tokens(TARGET)[:-1]) == begun + TARGET
