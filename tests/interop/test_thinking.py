@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pivot
 import polars as pl
-from pivot.interop.openai import OpenAIImporter
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, key_of, number_of, served
 from pivot.tests.models.thinking import FAMILIES
@@ -39,6 +38,8 @@ def test_replies_of_an_import_are_kept_and_their_actions_read(tmp_path: Path) ->
         for reply in ({"role": "assistant", "content": text} for text in REPLIES)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    importer = OpenAIImporter()
-    turns = [importer.read(tmp_path / "rows.jsonl", place).turns for place in importer.places(tmp_path / "rows.jsonl")]
-    assert [(turn.response, turn.actions) for (turn,) in turns] == [(text, ["up"]) for text in REPLIES]
+    pivot.import_rollouts(
+        tmp_path / "rows.jsonl", tmp_path / "store", format="openai", options={"evidence": "declared"}
+    )
+    steps = pivot.load_store(tmp_path / "store").steps.collect()
+    assert set(zip(steps["response"], steps["action"], strict=True)) == {(text, "up") for text in REPLIES}
