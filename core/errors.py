@@ -14,18 +14,24 @@ INTERRUPTED = 130
 """Exit status of the command line after Ctrl-C, by the convention of shells."""
 
 
-SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
+SECRET_WORDS = ("key", "token", "secret", "password", "passwd", "pwd", "signature", "sig", "code", "auth", "credential")
 """Final words of query parameters that hold credentials, such as ``api-key``."""
-_LOGIN = re.compile(r"(?<=://)[^/\s@'\"<>]+@")
-_QUERY = re.compile(rf"(?<=[?&])([\w.-]*(?:{'|'.join(SECRET_WORDS)}))=[^&\s'\"<>]+", re.IGNORECASE)
-_KEY = re.compile(r"\b(sk-|gsk_|hf_|gh[pos]_|glpat-|xai-|nvapi-|AKIA)[A-Za-z0-9_-]{16,}")
+_LOGIN = re.compile(
+    r"(?<=://)(?:[^/\s'\"<>]+|[^/\s@:'\"<>]*:(?!\d+/)[^\s'\"<>]*)@"  # a password may hold a slash, or an @
+    r"|(?<!\w)[\w.-]+:[^\s@/'\"<>]+@(?=[\w.-]+:\d)"
+)
+_QUERY = re.compile(rf"(?<=[?&;])([\w.-]*(?:{'|'.join(SECRET_WORDS)}))=[^&\s'\"<>]+", re.IGNORECASE)
+_KEY = re.compile(
+    r"\b(?:(sk-|csk-|gsk_|hf_|gh[pos]_|glpat-|xai-|nvapi-|pplx-|AKIA|AIza)[A-Za-z0-9_-]{16,}"
+    r"|((?:Bearer|Basic) )[\w.+/=-]{16,})"
+)
 """Keys by the beginnings that well-known services give them."""
 
 
 def masked(text: str) -> str:
     """Return a text without the logins and keys in its addresses, and without what is written like a key."""
     text = _QUERY.sub(r"\1=***", _LOGIN.sub("***@", text))
-    return _KEY.sub(r"\1***", text)
+    return _KEY.sub(r"\1\2***", text)
 
 
 class PivotError(Exception):

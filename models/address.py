@@ -48,9 +48,10 @@ def bare_url(url: str) -> str:
                 f"base URL of {place} has a key in its query ({name}=...), where it would be stored; give it as "
                 f"{KEY_VARIABLE} instead"
             )
-    if masked(parts.path) != parts.path:
+    if masked(parts.path) != parts.path or masked(parts.query) != parts.query:
         raise ConfigError(
-            f"base URL of {place} has a key in its path, where it would be stored; give it as {KEY_VARIABLE} instead"
+            f"base URL of {place} has a key in its path or query, where it would be stored; give it as {KEY_VARIABLE} "
+            "instead"
         )
     bare = urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
     if parts.username is not None or parts.password is not None:

@@ -19,7 +19,7 @@ from typing import IO, Any, ClassVar
 
 from .. import plugins
 from ..contracts import Answer, Contract, Terms
-from ..errors import ConfigError, ForbiddenError, ReadOnlyError, StoreError
+from ..errors import ConfigError, ForbiddenError, ReadOnlyError, StoreError, masked
 
 EXPECTED = "expected a folder, or an address such as s3://bucket/folder, gs://bucket/folder or az://container/folder"
 
@@ -78,8 +78,10 @@ def parse_address(text: str | Address) -> Address:
         raise ConfigError(
             f"{text} cannot hold a store (unknown scheme {scheme}://, registered: {', '.join(schemes)}); {EXPECTED}"
         )
-    if "@" in rest.removeprefix("//").partition("/")[0]:
-        raise ConfigError(f"{text} holds a login, expected the bucket alone; give keys as environment variables")
+    if masked(text) != text:
+        raise ConfigError(
+            f"{text} holds a login or a key, expected the bucket alone; give keys as environment variables"
+        )
     match = re.fullmatch(r"//([^/?#\s]+)((?:/[^/?#]+)*)/*", rest)
     if match is None or any(part in (".", "..") for part in match[2].split("/")):
         raise ConfigError(f"{text} is not an address of an object store; {EXPECTED}")

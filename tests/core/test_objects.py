@@ -426,6 +426,13 @@ SECRET = "Hush4Secret9Hush4Secret9"
         f"redis://:{SECRET}@cache:6379/0",
         f"one http://a:{SECRET}@x and another http://b:{SECRET}@y",
         f"https://host/x?password={SECRET}#part",
+        f"s3://KEY:a/{SECRET}@bucket/x",
+        f"s3://KEY:a@{SECRET}@bucket/x",
+        f"https://host/x?X-Amz-Credential={SECRET}&auth={SECRET}",
+        f"https://host/x;key={SECRET}",
+        f"https://host/x?y=sk-{SECRET}",
+        f"me:{SECRET}@scheduler:8786",
+        f"Bearer {SECRET}",
     ],
 )
 def test_no_secret_of_an_address_is_in_a_message_or_on_a_terminal(text: str) -> None:
@@ -442,7 +449,15 @@ def test_no_secret_of_an_address_is_in_a_message_or_on_a_terminal(text: str) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["me@host", "s3://bucket/a@b", "hf-internal-testing/tiny-random", "?token_count=3", "task-1234567890123456789"],
+    [
+        "me@host",
+        "s3://bucket/a@b",
+        "http://host:80/a@b",
+        "hf_datasets/first-rows-of-all",
+        "hf-internal-testing/tiny-random",
+        "?token_count=3",
+        "task-1234567890123456789",
+    ],
 )
 def test_other_texts_stay(text: str) -> None:
     assert masked(text) == text
