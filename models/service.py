@@ -37,7 +37,7 @@ class Unserved(Settings):
 class Service(Settings):
     """Service settings of a model behind a server; times in seconds."""
 
-    base_url: str = Field(default_factory=default_url)
+    base_url: str = Field(default_factory=default_url, validate_default=True)
     """Base URL of the server, usually ending in ``/v1``."""
     key_variable: str = KEY_VARIABLE
     """Environment variable that holds the API key; only its name is stored. Two servers may need two keys."""

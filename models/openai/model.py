@@ -208,11 +208,11 @@ class OpenAIModel(ChatModel):
         Raises:
             _TryAgainError, PolicyError, ConfigError, ServerGoneError
         """
-        known = refused_fields[self.service.base_url, self.model, request.role]
+        dropped = refused_fields[self.service.base_url, self.model, request.role]
         named, guessed = set[str](), list[str]()
         of_server = True  # whether later requests are also sent without these fields
         while True:
-            without = frozenset(known.union(named, guessed))
+            without = frozenset(dropped.union(named, guessed))
             try:
                 answer, seconds = await self._send_without(request, without)
                 break
@@ -229,16 +229,16 @@ class OpenAIModel(ChatModel):
             if fewer == set(guessed):
                 break
             try:
-                without = frozenset(known.union(named, fewer))
+                without = frozenset(dropped.union(named, fewer))
                 answer, seconds = await self._send_without(request, without)
                 guessed = [*fewer]
                 break
             except _RefusedError:
-                without = frozenset(known.union(named, guessed))
+                without = frozenset(dropped.union(named, guessed))
             except (_TryAgainError, PolicyError):
-                return answer, seconds, frozenset(known.union(named, guessed))  # another request will find the fields
+                return answer, seconds, frozenset(dropped.union(named, guessed))  # another request will find the fields
         if of_server:
-            known.update(named, guessed)
+            dropped.update(named, guessed)
         self._accepted.update(self._encoder.fields(request, without))
         return answer, seconds, without
 

@@ -340,7 +340,9 @@ def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.Monke
     assert KEY not in str(wrong.value)
 
 
-def test_a_login_in_the_address_is_used_and_kept_nowhere() -> None:
+def test_a_login_in_the_address_is_used_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(address.URL_VARIABLE, f"http://me:{PASSWORD}@127.0.0.1:8000/v1/")
+    assert Service().base_url == "http://127.0.0.1:8000/v1"
     url = bare_url(f"http://me:{PASSWORD}@localhost:8000/v1/#top")
     assert url == "http://localhost:8000/v1"
     assert authorization(url) == "Basic bWU6aHVzaC1odXNo"

@@ -75,8 +75,8 @@ def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None
         decode = encoder.tokenizer.decode
         *tokens, end = encoder.reply_tokens(f"<think>go</think>{ACTION}")
         assert (name, decode(tokens), end) == (name, family.supervised, encoder.end)
-        asked = [{"role": "user", "content": [{"type": "text", "text": "Now?"}]}]
-        batch = encoder.batch([Reply(asked, [], [*tokens, end])])
+        question = [{"role": "user", "content": [{"type": "text", "text": "Now?"}]}]
+        batch = encoder.batch([Reply(question, [], [*tokens, end])])
         ids, labels = (batch[key][0].tolist() for key in ("input_ids", "labels"))
         start = len(ids) - len(tokens) - 1
         assert labels == [IGNORED] * start + [*tokens, end]
