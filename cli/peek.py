@@ -36,6 +36,8 @@ def peek(
     """
     if png is not None and png.suffix.lower() not in ("", ".png"):
         raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
+    if episode == "":
+        raise ConfigError("EPISODE_ID: found an empty text, expected the beginning of an id; leave it out for any")
     view = _view_of(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))

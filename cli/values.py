@@ -1,6 +1,5 @@
 """Values for configs by key, each with the flag or file key that set it, so that messages can name it."""
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.lazy import near_match
 from ..core.plugins import expectation
 from ..core.storage import Address, open_storage
 
@@ -134,9 +134,7 @@ def unknown_key(label: str, key: str, keys: Iterable[str] | None) -> str:
     if keys is None:
         return message
     names = list(keys)
-    near = difflib.get_close_matches(key, names, 1)
-    hint = f"; did you mean {near[0]}?" if near else ";"
-    return f"{message}{hint} known: {', '.join(names) or 'none'}"
+    return f"{message}{near_match(key, names) or ';'} known: {', '.join(names) or 'none'}"
 
 
 def setting_of(text: str) -> Any:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
+from .lazy import near_match
 
 _PACKAGE, _DISTRIBUTION = __name__.partition(".")[0], "pivot-vlm"
 WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -243,8 +244,9 @@ def explain(error: ValidationError, where: str, kind: type[BaseModel]) -> str:
     field = (where + name).rstrip(".: ")
     context = problem.get("ctx", {})
     if problem["type"] == "extra_forbidden":
-        fields = f"known: {', '.join(kind.model_fields) or 'none'}"
-        return f"{where}unknown setting {name}; {fields}" if where.endswith(": ") else f"unknown {field}; {fields}"
+        hint = near_match(name, kind.model_fields) or ";"
+        fields = f"{hint} known: {', '.join(kind.model_fields) or 'none'}"
+        return f"{where}unknown setting {name}{fields}" if where.endswith(": ") else f"unknown {field}{fields}"
     if problem["type"] == "value_error":  # a validator's own words
         return f"{field}: {context['error']}"
     value = "nothing" if problem["type"] == "missing" else repr(problem["input"])

@@ -121,7 +121,10 @@ def _paths(root: Path) -> list[Path]:
     """Return a file, or the files of a folder that are read, in order."""
     if not root.is_dir():
         return [root]
-    paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    try:
+        paths = sorted(path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise ConfigError(f"levels {root} cannot be read: {error}") from error
     if not paths:
         raise ConfigError(f"levels {root}: found no file that ends in {', '.join(SUFFIXES)}")
     return paths

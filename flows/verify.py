@@ -3,7 +3,8 @@
 from typing import Unpack
 
 from ..core.progress import Reporter
-from ..core.storage import Address, parse_address
+from ..core.storage import Address, open_storage, parse_address
+from ..datasets.export.on_disk import read_record
 from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.verify.exports import verify_export
@@ -38,6 +39,8 @@ def verify(
     store = parse_address(root)
     refuse_while_written(store)
     nights, report = nights_of(store), Report()
+    if export is not None:
+        read_record(open_storage(parse_address(export)))  # before hours of proofs
     with pool_of(running, environments_of(nights), store) as pool:
         for folder, night in nights.items():
             proved = verify_store(night.root, running.get("reporter") or Reporter(), pool.stream, follow=sources)

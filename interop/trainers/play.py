@@ -4,8 +4,10 @@ A trainer's loop shows :meth:`Play.observe` to a model and gives the text of eac
 conversation grows: a later observation repeats no text that the model has read, but has every picture of its prompt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...core import admission, plugins
 from ...core.errors import CertifyError, ConfigError, PolicyError
@@ -25,6 +27,9 @@ Parts = list[dict[str, Any]]
 
 DEFAULT_RULE = "progress"
 """Rule of the credit per turn."""
+
+EQUAL = 1e-8
+"""Credits of a group that differ by less count as equal."""
 
 ENDINGS = {
     StopReason.SUCCESS: "The task is solved.",
@@ -192,3 +197,11 @@ class Play:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+def standardized(group: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return ``(c - mean) / std`` of the credits of a group; 0 where all agree."""
+    flat = np.array([each for own in group for each in own])
+    if not flat.size or np.ptp(flat) < EQUAL:
+        return [[0.0] * len(own) for own in group]
+    return [[float((each - flat.mean()) / flat.std()) for each in own] for own in group]

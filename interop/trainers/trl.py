@@ -17,10 +17,8 @@ from ...core.images import decode
 from ...models.extras import need
 from ...rollouts.base import Episode
 from ...solvers.credit import Rule
-from .play import DEFAULT_RULE, Game, Parts, Play
+from .play import DEFAULT_RULE, Game, Parts, Play, standardized
 
-EQUAL = 1e-8
-"""Credits of a group that differ by less count as equal."""
 ASK = "Give your whole reply to the tool act. It takes the turn and returns the next picture."
 
 
@@ -204,11 +202,3 @@ def credit_by_generation(messages: Sequence[Mapping[str, Any]], turns: Sequence[
     ends = np.cumsum(calls)
     ends[-1] = len(turns)
     return [float(sum(turns[start:end])) for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def standardized(group: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return ``(c - mean) / std`` of the credits of a group; 0 where all agree."""
-    flat = np.array([each for own in group for each in own])
-    if not flat.size or np.ptp(flat) < EQUAL:
-        return [[0.0] * len(own) for own in group]
-    return [[float((each - flat.mean()) / flat.std()) for each in own] for own in group]

@@ -6,7 +6,7 @@ loads a taskset by the name of a top-level package: ``pivot-vlm``.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +18,7 @@ from verifiers.v1.dialects.chat import message_to_wire  # pyright: ignore[report
 from ...core.messages import with_thought
 from ...environments.base import Task
 from ...environments.turns import ReplyOutcome
-from .play import DEFAULT_RULE, Game, Play
+from .play import DEFAULT_RULE, Game, Play, standardized
 
 TURN_REWARDS = "turn_rewards"
 """Key of a trace's ``info``: the credit of every turn by the rule."""
@@ -148,3 +148,16 @@ def _record(trace: vf.Trace, play: Play) -> None:
     trace.info[TURN_REWARDS] = play.turn_rewards
     trace.info["env_rewards"] = episode.rewards
     trace.info["actions"] = episode.actions
+
+
+def add_turn_credit(group: Sequence[vf.Trace], weight: float = 1.0) -> None:
+    """Add ``weight * (c - mean) / std`` to the advantages of the tokens of each turn of a group of traces.
+
+    ``c`` is the credit of the turn; mean and population deviation are those over all turns of the group that were
+    played. Call it once the algorithm of a trainer has assigned its own advantages, such as those of GRPO.
+    """
+    replies = [[node for node in trace.nodes if node.sampled] for trace in group]
+    credits_ = [(trace.info.get(TURN_REWARDS) or [])[: len(own)] for trace, own in zip(group, replies, strict=True)]
+    for nodes, own in zip(replies, standardized(credits_), strict=True):
+        for node, value in zip(nodes, own, strict=False):
+            node.advantages = [each + weight * value for each in node.advantages or [0.0] * sum(node.mask)]

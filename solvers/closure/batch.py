@@ -10,7 +10,7 @@ from .actions import members
 from .certified import compare_rewards, limits_of, name_of
 from .explore import CHECKS, explore
 from .graph import Graph
-from .worlds import Env
+from .worlds import Env, made_by
 
 LATER_CHECKS = 24
 """Checks of the levels after the first, which has shown already whether the environment is random."""
@@ -19,7 +19,7 @@ Trajectory = Mapping[str, Any]
 
 def made(make_env: Callable[..., Env], trajectory: Trajectory) -> Env:
     """Return a new environment of the level of a trajectory."""
-    return make_env(trajectory["level"]) if "level" in trajectory else make_env()
+    return made_by(make_env, *([trajectory["level"]] if "level" in trajectory else []))
 
 
 def verdicts(

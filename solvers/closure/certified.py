@@ -14,7 +14,7 @@ from .actions import members, own
 from .advice import naming_code, plain, short
 from .explore import explore
 from .graph import Graph
-from .worlds import Env
+from .worlds import Env, made_by
 
 CACHED_LEVELS = 64
 DEPTH = 200
@@ -36,7 +36,7 @@ def certify_played(
     Raises:
         CertifyError: the episode succeeded, does not fit the level, has other rewards, or a limit was hit.
     """
-    made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
+    made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else made_by(env)  # pyright: ignore[reportArgumentType]
     named = members(made, settings.pop("actions_by_name", None))
     graph = explore(env, actions=named, seed=seed, **(limits_of(horizon) | settings))
     names = [name_of(named, action) for action in actions]

@@ -22,7 +22,7 @@ from .packages import PACKAGES, package_of
 from .search import Limits, Search
 from .state import Keys, bare, counters, keys_of, layers_of
 from .success import NoSuccessError, Rule, settle
-from .worlds import Env, How, Illegal, Reading, Success, worlds_of
+from .worlds import Env, How, Illegal, Reading, Success, made_by, worlds_of
 
 CHECKS = 256
 FRESH = 16
@@ -104,7 +104,7 @@ def explore(  # noqa: PLR0915 - one story
             raise CertifyError(
                 f"env: found {short(env)}, expected a gymnasium environment or a function that makes one"
             )
-        env, played = env(), env
+        env, played = made_by(env), env
     observed = key == "observation"
     env = bare(env, observed=observed)
     kinds = tuple(type(each) for each in layers_of(env))

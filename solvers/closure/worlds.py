@@ -40,6 +40,18 @@ Path = Callable[[], Sequence[Any]]
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
+def made_by(make: Callable[..., Env], *level: Any) -> Env:
+    """Return the environment that a user's function makes.
+
+    Raises:
+        CertifyError: it returns something else.
+    """
+    env = make(*level)
+    if not hasattr(env, "unwrapped"):
+        raise CertifyError(f"env: the function returned {short(env)}, expected a gymnasium environment")
+    return env
+
+
 class Judge(Protocol):
     """Rule of success; see :class:`.success.Rule`."""
 

@@ -77,10 +77,10 @@ def test_a_wrong_probe_starts_no_worker(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Starting them takes seconds."""
-    monkeypatch.setattr(
-        importlib.import_module("pivot.flows.probe"), "pool_of", lambda *_: pytest.fail("workers were started")
-    )
-    for line in ("probe STORE --arm nope", "probe gone", "probe unfinished"):
+    for name in ("probe", "verify"):
+        flow = importlib.import_module(f"pivot.flows.{name}")
+        monkeypatch.setattr(flow, "pool_of", lambda *_, **__: pytest.fail("workers were started"))
+    for line in ("probe STORE --arm nope", "probe gone", "probe unfinished", "verify STORE --export gone"):
         _error_of(f"{line.replace('STORE', str(place / 'STORE'))}", monkeypatch, capsys)
 
 

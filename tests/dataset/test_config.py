@@ -43,7 +43,10 @@ def test_run_json_holds_a_config(small_store: Path) -> None:
     [
         ({}, "config field environments: found nothing, expected a value"),
         ({"environments": {}}, "config field environments"),
-        ({"environments": SOKOBAN, "rollout": 8}, "unknown config field rollout; known: environments, rollouts, seed"),
+        (
+            {"environments": SOKOBAN, "rollout": 8},
+            "unknown config field rollout; did you mean 'rollouts'? known: environments, rollouts, seed",
+        ),
         ({"environments": SOKOBAN, "rollouts": "many"}, "config field rollouts: found 'many', expected a whole number"),
         ({"environments": SOKOBAN, "rollouts": 0}, "config field rollouts: found 0, expected more than 0"),
         ({"environments": SOKOBAN, "seed": -1}, "config field seed"),

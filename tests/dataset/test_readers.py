@@ -185,7 +185,11 @@ def _changed_config(**fields: Any) -> Callable[[dict[str, Any]], Any]:
         (lambda raw: {}, StoreError, "has no field 'config'"),
         (lambda raw: {"config": 5, "format": 1}, ConfigError, "expected an object"),
         (lambda raw: raw | {"format": 2}, StoreError, "found format 2, expected 1"),
-        (_changed_config(rollout=8), ConfigError, "unknown config field rollout; known: environments, rollouts"),
+        (
+            _changed_config(rollout=8),
+            ConfigError,
+            "unknown config field rollout; did you mean 'rollouts'? known: environments, rollouts",
+        ),
         (_changed_config(rollouts=0), ConfigError, "config field rollouts"),
         (_changed_config(split="level"), ConfigError, "config field split"),
         (_changed_config(environments={}), ConfigError, "config field environments"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make
 from pivot.core.errors import ConfigError  # noqa: E402
 from pivot.core.images import decode, frame_id  # noqa: E402
 from pivot.environments.base import Task  # noqa: E402
+from pivot.interop.trainers.verifiers import add_turn_credit  # noqa: E402
 from pivot.tests.interop.reference import own_rollout, scores_of, shown_frames  # noqa: E402
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of  # noqa: E402
 
@@ -123,3 +125,24 @@ def test_what_cannot_be_used_is_refused_when_the_environment_is_loaded() -> None
     with pytest.raises(ConfigError, match="credit of svg"):
         environment(env="svg")
     assert environment(env="svg", rule=None).taskset.game.rule is None
+
+
+def test_the_tokens_of_a_turn_get_its_credit(server: ChatServer) -> None:
+    traces = [episode.traces[0] for episode in run_all(environment(env="frozenlake", tasks=4), server)]
+    tokens = 0
+    for trace in traces:  # a trainer's server counts tokens, and its algorithm assigns one advantage to a rollout
+        for node in trace.nodes:
+            tokens += 1
+            node.mask = [False, *[node.sampled] * (1 + tokens % 3)]
+            node.advantages = [trace.reward] * sum(node.mask) if node.sampled else None
+    add_turn_credit(traces, 0.5)
+    scores = [score for trace in traces for score in trace.info["turn_rewards"][: len(replies_of(trace))]]
+    mean, deviation = sum(scores) / len(scores), statistics.pstdev(scores)
+    assert deviation > 0 and len(scores) > 8
+    for trace in traces:
+        sampled = [node for node in trace.nodes if node.sampled]
+        for node, score in zip(sampled, trace.info["turn_rewards"], strict=False):
+            expected = trace.reward + 0.5 * (score - mean) / deviation
+            assert node.advantages == pytest.approx([expected] * (len(node.mask) - 1))
+        assert all(node.advantages is None for node in trace.nodes if not node.sampled)
+    add_turn_credit([], 0.5)

@@ -1,6 +1,7 @@
 """Labels of live environments, afterwards and turn by turn."""
 
 import random
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -119,3 +120,10 @@ class Unset(Line):
 def test_an_error_of_the_code_that_makes_an_environment_names_the_method() -> None:
     with pytest.raises(CertifyError, match=r"Unset.render \(.*, line \d+\) raised AttributeError.*first reset"):
         pivot.certify(lambda: gymnasium.wrappers.AddRenderObservation(Unset()), actions=[1], horizon=9, seed=0)
+
+
+def test_a_function_that_makes_no_environment_is_named() -> None:
+    made: Any = lambda: 3  # noqa: E731 - what a user would write
+    for call in (partial(pivot.explore, made), partial(pivot.certify, made, actions=[0], horizon=1)):
+        with pytest.raises(CertifyError, match="env: the function returned 3, expected a gymnasium environment"):
+            call()
