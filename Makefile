@@ -107,7 +107,7 @@ $(MANISKILL)/.torch: $(VENV)/.dev
 	$(PYTHON) -m venv $(MANISKILL)
 	echo "import site; site.addsitedir('$(CURDIR)/$$($(BIN)/python -c 'import os, site; print(os.path.relpath(site.getsitepackages()[0]))')')" \
 		> $$($(MANISKILL)/bin/python -c 'import site; print(site.getsitepackages()[0])')/shared.pth
-	$(MANISKILL)/bin/pip install --quiet --no-compile $(TORCH) -e '.[train]'
+	$(MANISKILL)/bin/pip install --quiet --no-compile $(TORCH) -e '.[train,transformers]'
 	@touch $@
 
 $(MANISKILL)/.installed: $(MANISKILL)/.torch tests/install_lavapipe.sh

@@ -215,7 +215,7 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxs": 2}}}},
             ConfigError,
-            r"unknown setting sokoban.boxs; did you mean 'boxes'\? known:",
+            "unknown setting sokoban.boxs; did you mean 'boxes'? known:",
         ),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": "many"}}}},

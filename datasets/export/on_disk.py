@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import plugins
-from ...core.errors import ConfigError, StoreError
+from ...core.errors import ConfigError, NoStoreError, StoreError
 from ...core.identity import digest
 from ...core.plugins import read_settings
 from ...core.storage import FileRecord, Storage
@@ -185,10 +185,10 @@ def read_record(storage: Storage) -> tuple[dict[str, Any], dict[str, FileRecord]
     """Return the record of a finished export and the records of its files.
 
     Raises:
-        StoreError: the export is unfinished, or its record cannot be read.
+        StoreError: the export is missing or unfinished, or its record cannot be read.
     """
     if storage.stat(RECORD) is None:
-        raise StoreError(f"{storage.address()} is not a finished export (no {RECORD}); run pivot export again")
+        raise NoStoreError(f"{storage.address()} is not a finished export (no {RECORD}); run pivot export again")
     raw = storage.read_json(RECORD)
     try:
         files = {str(name): FileRecord.decode(entry) for name, entry in raw["files"].items()}

@@ -7,7 +7,7 @@ to rounding: a different batch shape may add numbers in a different order and de
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from time import perf_counter
 from typing import Any, Literal
 
@@ -140,7 +140,7 @@ class Engine:
         self, requests: Sequence[ChatRequest], rows: Sequence[tuple[int, str, list[Image.Image]]]
     ) -> list[ChatAnswer | Exception]:
         # Imported here: the class derives from one of transformers.
-        from .sampling import SeededSampler  # noqa: PLC0415
+        from .sampling import SchemaMask, SeededSampler  # noqa: PLC0415
 
         started = perf_counter()
         pictures = [picture for _, _, shown in rows for picture in shown]
@@ -170,9 +170,13 @@ class Engine:
             self.device,
             self._banned,
         )
+        processors = [sampler]
+        if any(request.json_schema is not None for request in requests):
+            schemas = [request.json_schema for request in requests]
+            processors.insert(0, SchemaMask(self._grammar_tokens, schemas, width, sorted(self._ends)))
         with self._torch.inference_mode():
             made = self._model.generate(
-                **inputs, max_new_tokens=limit, do_sample=False, logits_processor=self._processors_list([sampler])
+                **inputs, max_new_tokens=limit, do_sample=False, logits_processor=self._processors_list(processors)
             )
         tokens, logprobs = made[:, width:].tolist(), sampler.logprobs().tolist()
         seconds = perf_counter() - started
@@ -180,6 +184,12 @@ class Engine:
             self._read(request, mine, chances, used, seconds)
             for request, mine, chances, used in zip(requests, tokens, logprobs, prompt_tokens, strict=True)
         ]
+
+    @cached_property
+    def _grammar_tokens(self) -> Any:
+        """Return the tokenizer in llguidance's form, with as many tokens as the model has scores for."""
+        count = self._model.config.get_text_config().vocab_size
+        return need("llguidance.hf", EXTRA).from_tokenizer(self.processor.tokenizer, count, sorted(self._ends))
 
     def _read(
         self, request: ChatRequest, tokens: list[int], logprobs: list[float], prompt_tokens: int, seconds: float

@@ -5,7 +5,9 @@ sampling, with noise from one generator per row. Only rounding depends on the ba
 order for a different batch shape and decide a near tie differently.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..extras import need
@@ -73,6 +75,46 @@ class SeededSampler(transformers.LogitsProcessor):
     def logprobs(self) -> Tensor:
         """Return the log-probabilities of the chosen tokens, shape (rows, steps)."""
         return torch.cat(self._chosen, dim=1)
+
+
+class SchemaMask(transformers.LogitsProcessor):
+    """Logits processor that keeps the rows that have a JSON schema to JSON of that schema, token by token."""
+
+    def __init__(
+        self, tokenizer: Any, schemas: Sequence[Mapping[str, Any] | None], width: int, ends: Sequence[int]
+    ) -> None:
+        """Prepare one grammar per row.
+
+        Args:
+            tokenizer: the tokenizer in llguidance's form.
+            schemas: one per row; None for a row without one. A schema that llguidance does not know masks nothing.
+            width: tokens of the prompts, padded.
+            ends: tokens that end a reply.
+        """
+        guidance = need("llguidance", "transformers")
+        self._masks = need("llguidance.torch", "transformers")
+        self._width, self._ends = width, list(ends)
+        grammar = partial(guidance.LLMatcher.grammar_from_json_schema, overrides={"whitespace_flexible": False})
+        matchers = [
+            None if each is None else guidance.LLMatcher(tokenizer, grammar(json.dumps(each)), log_level=0)
+            for each in schemas
+        ]
+        self._matchers = {row: each for row, each in enumerate(matchers) if each is not None and not each.is_error()}
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores with those of all tokens that the schema does not allow next at minus infinity."""
+        mask, scores = self._masks.allocate_token_bitmask(*scores.shape), scores.clone()
+        for row, matcher in self._matchers.items():
+            if input_ids.shape[1] > self._width and not matcher.is_stopped():
+                matcher.consume_token(int(input_ids[row, -1]))
+            if not matcher.is_stopped():
+                self._masks.fill_next_token_bitmask(matcher, mask, row)
+            else:  # the answer is whole
+                last = scores[row, self._ends].clone()
+                scores[row] = float("-inf")
+                scores[row, self._ends] = last
+        self._masks.apply_token_bitmask_inplace(scores, mask.to(scores.device))
+        return scores
 
 
 def _nucleus(scores: Tensor, top_ps: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def test_run_json_holds_a_config(small_store: Path) -> None:
         ({"environments": {}}, "config field environments"),
         (
             {"environments": SOKOBAN, "rollout": 8},
-            "unknown config field rollout; did you mean 'rollouts'? known: environments, rollouts, seed",
+            r"unknown config field rollout; did you mean 'rollouts'\? known: environments, rollouts, seed",
         ),
         ({"environments": SOKOBAN, "rollouts": "many"}, "config field rollouts: found 'many', expected a whole number"),
         ({"environments": SOKOBAN, "rollouts": 0}, "config field rollouts: found 0, expected more than 0"),
@@ -58,7 +58,7 @@ def test_run_json_holds_a_config(small_store: Path) -> None:
         ),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxen": 1}}}},
-            "unknown setting sokoban.boxen; known: ",
+            r"unknown setting sokoban.boxen; did you mean 'boxes'\? known: ",
         ),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": 0}}}},

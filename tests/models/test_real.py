@@ -110,6 +110,31 @@ def test_greedy_takes_the_best_token(engine: Engine) -> None:
     assert narrow.token_ids == nucleus.token_ids == one.token_ids
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "sign": {"type": "string", "enum": ["hole", "far"]},
+        "facts": {"type": "array", "items": {"type": "string", "enum": ["one", "two"]}, "minItems": 1, "maxItems": 2},
+        "wording": {"type": "integer", "minimum": 0, "maximum": 3},
+        "prose": {"type": "string", "maxLength": 9},
+    },
+    "required": ["sign", "facts", "wording", "prose"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_is_kept_by_its_own_row_alone(engine: Engine) -> None:
+    free = [request_of(number, max_tokens=120) for number in range(3)]
+    kept = [replace(each, seed=each.seed + 9, json_schema=SCHEMA) for each in free]
+    together = answers(engine, *free, *kept)
+    assert [each.token_ids for each in together[:3]] == [answers(engine, each)[0].token_ids for each in free]
+    values = [json.loads(each.text) for each in together[3:]]
+    for value in values:
+        assert list(value) == SCHEMA["required"] and value["sign"] in ("hole", "far") and 0 <= value["wording"] <= 3
+        assert {*value["facts"]} <= {"one", "two"} and 1 <= len(value["facts"]) <= 2 and len(value["prose"]) <= 9
+    assert len({json.dumps(each) for each in values}) > 1, "the model, not the schema, chooses"
+
+
 def test_every_row_ends_at_its_own_limit(engine: Engine) -> None:
     short, long = answers(engine, request_of(4, max_tokens=3), request_of(5, max_tokens=30))
     assert (len(short.token_ids or ()), short.finish_reason) == (3, CUT)
