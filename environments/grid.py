@@ -95,6 +95,8 @@ class GridConfig(TurnRewards):
             return values
         if not isinstance(values["levels"], str | Path):
             raise ValueError(f"levels is {values['levels']!r}, expected the path of a file or folder")
+        if "://" in str(values["levels"]):
+            raise ValueError("levels is an address, expected a file or folder on this machine; copy it first")
         name = str(Path(values["levels"]).expanduser().absolute())
         if values.get("levels_digest"):
             return values | {"levels": name}

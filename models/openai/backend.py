@@ -1,5 +1,6 @@
 """The backend ``openai``: a model behind any OpenAI-compatible server, reached through the call cache."""
 
+import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -22,6 +23,10 @@ EPISODES_A_SLOT = 2.0
 when no new episodes are left, the running ones still fill nearly all slots."""
 
 
+_KEY = re.compile(r"(?i)authorization|(x-)?api[-_]?key|token|password|secret")
+"""Names of fields that hold a key."""
+
+
 class OpenAIOptions(ModelOptions):
     """Options of a model behind a server."""
 
@@ -34,6 +39,8 @@ class OpenAIOptions(ModelOptions):
     @classmethod
     def _own_fields(cls, extra_body: dict[str, Any]) -> dict[str, Any]:
         """Refuse fields that PIVOT sets."""
+        if keys := sorted(name for name in extra_body if _KEY.fullmatch(name)):
+            raise ValueError(f"{', '.join(keys)} would be stored with the data; name the key with key_variable")
         if taken := sorted(extra_body.keys() & SET_FIELDS):
             raise ValueError(f"PIVOT sets {', '.join(taken)} itself; expected other fields")
         return extra_body

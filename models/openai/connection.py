@@ -62,8 +62,8 @@ def proxy_of(url: str) -> Proxy | None:
         return None
     for scheme in (server.scheme, "all"):
         if address := named.get(scheme):
-            parts = urlsplit(address if "://" in address else f"http://{address}")
             try:
+                parts = urlsplit(address if "://" in address else f"http://{address}")
                 place = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
             except ValueError:
                 raise ConfigError(_NO_PROXY) from None

@@ -17,7 +17,7 @@ from typing import Any
 from ...core.images import readable_formats
 from ...core.messages import EncodedFrame, cut_reply, ending_of, is_thought, thought_of
 from ..base import ChatRequest
-from .fields import sent
+from .fields import sent, words_of
 
 ANSWER_LIMIT_BYTES = 16_000_000
 """Longest answer that is read; 512 tokens with log-probabilities are 60 kB, 100,000 of them 12 MB."""
@@ -176,7 +176,8 @@ def _first_choice(data: Any) -> dict[str, Any]:
         raise GarbledAnswerError(f"a JSON {type(data).__name__} in place of a chat completion")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise GarbledAnswerError("a chat completion without choices")
+        words = words_of(data.get("error") or data)
+        raise GarbledAnswerError(f"a chat completion without choices{f': {words}' if words else ''}")
     if not isinstance(choices[0].get("message"), dict):
         raise GarbledAnswerError("a chat completion without a message")
     return choices[0]

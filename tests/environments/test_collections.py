@@ -8,6 +8,7 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError
 from pivot.core.progress import Reporter
+from pivot.datasets.store.config import env_config
 from pivot.environments.collections import Collection, collection_of, read_files
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.grid import GridEnv
@@ -123,6 +124,12 @@ def test_lines_that_are_no_levels_are_refused_and_the_others_read(tmp_path: Path
         *(f"lakes.jsonl line {number}" for number in (1, 2, 3, 4)),
         "mistyped.txt line 1",
     ]
+
+
+def test_an_address_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigError, match="levels is an address, expected a file") as refused:
+        env_config("sokoban", {"levels": "s3://key:secret@bucket/levels.txt"})
+    assert "secret" not in str(refused.value)
 
 
 def test_equal_levels_count_once_whatever_stands_around_them(tmp_path: Path) -> None:

@@ -103,6 +103,11 @@ def test_another_variable_that_holds_no_address_is_one_message(monkeypatch: pyte
     assert "does not hold the address of a usable proxy" in checked(PLAIN)
 
 
+def test_an_address_that_cannot_be_read_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", f"http://me:{PASSWORD}@[")
+    assert "does not hold the address of a usable proxy" in checked(PLAIN)
+
+
 def test_a_server_that_needs_no_proxy_is_reached_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     assert proxy_of("http://127.0.0.1:8000/v1") is not None

@@ -1,11 +1,16 @@
-"""SmolLM2 as the language part of a Qwen2.5-VL (``make test WHAT=smol``)."""
+"""SmolLM2 as the language part of a Qwen2.5-VL, and the complete walk on a CPU with it (``make test WHAT=smol``)."""
 
+import json
+import re
+import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pivot
 import pytest
+from pivot.tests.cli.command_line import run as command
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch and the weights; run: make test WHAT=smol")
 transformers: Any = pytest.importorskip("transformers")
@@ -41,3 +46,38 @@ def test_text_has_the_probabilities_of_the_published_model(folder: Path) -> None
         assert torch.allclose(ours[..., : theirs.shape[-1]], theirs, atol=1e-3)
         answer = model.generate(input_ids=ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
     assert "Paris" in processor.tokenizer.decode(answer)
+
+
+def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -> None:
+    """Forty episodes, labels with its guidance, 200 records of Stage I, and its readings before and after."""
+    seconds: dict[str, float] = {}
+
+    def step(name: str, *words: str | Path) -> str:
+        began = time.monotonic()
+        shown = command(*words)
+        seconds[name] = round(time.monotonic() - began)
+        return shown
+
+    model = ("--model", folder)
+    played, lessons, analyzer = tmp_path / "played", tmp_path / "lessons", tmp_path / "analyzer"
+    actor = ("--policy", "transformers", *model, "--max-tokens", "96", "--policy-set", "batch_size=8")
+    step("play", "build", "frozenlake", "--tasks", "5", "--rollouts", "8", *actor, "--out", played)
+    writer = ("--writer", "transformers", "--writer-model", folder, "--writer-set", "max_tokens=200")
+    guidance = step("guidance", "relabel", played, *writer)
+    step("lessons", "build", "frozenlake", "--tasks", "60", "--rollouts", "8", "--seed", "1", "--out", lessons)
+    measured = ("--data", lessons, "--no-learned", "--limit", "20", "--max-tokens", "128")
+    before = step("before", "evaluate", "analyzer", folder, *measured, "--out", tmp_path / "before")
+    trained = ("--recipe", "tiny", "--lora", "--lr", "0.0003", "--epochs", "1", "--out", analyzer)
+    step("train", "train", "sft", lessons, *model, *trained)
+    after = step("after", "evaluate", "analyzer", analyzer, *measured, "--out", tmp_path / "after")
+    steps = pivot.load_store(played).steps.collect()
+    episodes = pivot.load_store(played).episodes.collect()
+    results = {name: json.loads((tmp_path / name / "result.json").read_text()) for name in ("before", "after")}
+    valid, usable = steps["action_valid"].mean(), (steps["action"] != "invalid").mean()
+    sys.stdout.write(
+        f"\nseconds {seconds}\n{len(episodes)} episodes, success {episodes['success'].mean():.2f}, "
+        f"replies with a usable action {usable:.2f}, with a thought as well {valid:.2f}\n"
+        f"{guidance}\n{before}\n{after}\n"
+    )
+    assert len(episodes) == 40
+    assert all(re.search("pivot", json.dumps(result)) for result in results.values())
