@@ -62,7 +62,7 @@ def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -
     played, lessons, analyzer = tmp_path / "played", tmp_path / "lessons", tmp_path / "analyzer"
     actor = ("--policy", "transformers", *model, "--max-tokens", "96", "--policy-set", "batch_size=8")
     step("play", "build", "frozenlake", "--tasks", "5", "--rollouts", "8", *actor, "--out", played)
-    writer = ("--writer", "transformers", "--writer-model", folder, "--writer-set", "max_tokens=200")
+    writer = ("--writer", "transformers", "--writer-model", folder, "--writer-set", "max_tokens=400")
     guidance = step("guidance", "relabel", played, *writer)
     step("lessons", "build", "frozenlake", "--tasks", "60", "--rollouts", "8", "--seed", "1", "--out", lessons)
     measured = ("--data", lessons, "--no-learned", "--limit", "20", "--max-tokens", "128")
@@ -73,11 +73,12 @@ def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -
     steps = pivot.load_store(played).steps.collect()
     episodes = pivot.load_store(played).episodes.collect()
     results = {name: json.loads((tmp_path / name / "result.json").read_text()) for name in ("before", "after")}
+    accepted = pivot.load_store(played).labels.collect()["accepted"].mean()
     valid, usable = steps["action_valid"].mean(), (steps["action"] != "invalid").mean()
     sys.stdout.write(
         f"\nseconds {seconds}\n{len(episodes)} episodes, success {episodes['success'].mean():.2f}, "
-        f"replies with a usable action {usable:.2f}, with a thought as well {valid:.2f}\n"
+        f"replies with a usable action {usable:.2f}, with a thought as well {valid:.2f}, accepted {accepted:.2f}\n"
         f"{guidance}\n{before}\n{after}\n"
     )
-    assert len(episodes) == 40
+    assert len(episodes) == 40 and accepted > 0.5
     assert all(re.search("pivot", json.dumps(result)) for result in results.values())
