@@ -8,6 +8,7 @@ to rounding: a different batch shape may add numbers in a different order and de
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from threading import Lock
 from time import perf_counter
 from typing import Any, Literal
 
@@ -229,6 +230,8 @@ def _dtype(torch: Any, requested: DType, device: str) -> Any:
     return getattr(torch, requested)
 
 
+_one_at_a_time = Lock()
+"""Held while a model of this process is loaded or answers: policy and teacher may share one."""
 QUIET_ROUNDS = 16
 """Rounds of the event loop without a new request after which the batch is complete."""
 
@@ -260,11 +263,13 @@ class InProcessModel(ChatModel):
 
     def answer_all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
         """Return answers in order, made in batches; a request that the model cannot read gets its error."""
-        engine, torch = self._engine(), need("torch", EXTRA)
+        torch = need("torch", EXTRA)
         answers: list[ChatAnswer | Exception] = []
-        with torch.autocast(torch.device(engine.device).type, torch.bfloat16, enabled=self._half):
-            for first in range(0, len(requests), self._batch):
-                answers += engine.answer(requests[first : first + self._batch])
+        with _one_at_a_time:
+            engine = self._engine()
+            with torch.autocast(torch.device(engine.device).type, torch.bfloat16, enabled=self._half):
+                for first in range(0, len(requests), self._batch):
+                    answers += engine.answer(requests[first : first + self._batch])
         return answers
 
     async def _work(self) -> None:
