@@ -282,7 +282,10 @@ def test_an_address_that_is_none(url: str) -> None:
         ({"options": {}}, "no model named; give it with --model"),
         ({"options": {"model": MODEL, "temperature": -1}}, "temperature: found -1"),
         ({"options": {"model": MODEL, "max_tokens": 513}}, "at most 512"),
-        ({"options": {"model": MODEL, "temprature": 1}}, "policy openai: unknown setting temprature; known: model"),
+        (
+            {"options": {"model": MODEL, "temprature": 1}},
+            r"unknown setting temprature; did you mean 'temperature'\? known: model",
+        ),
         ({"service": {"max_concurrency": 0}}, "max_concurrency: found 0"),
         ({"service": {"request_seconds": 0}}, "request_seconds: found 0"),
         ({"service": {"price_in": -1}}, "price_in: found -1"),

@@ -170,7 +170,7 @@ def test_habits_are_settings(env: str) -> None:
     assert policy.config["habits"].keys() == {env}, "other environments keep their ids"
     assert ScriptedPolicy().config == {"version": "1", "habits": {}}
     assert all(episode.success for episode in episodes_of(rolled(env, 3, policy, blind=player.blind, rollouts=2)))
-    with pytest.raises(ConfigError, match=f"habits of {env}: unknown setting skil; known: "):
+    with pytest.raises(ConfigError, match=f"habits of {env}: unknown setting skil; "):
         habits(env, skil=1)
     for name, value in player.bad.items():
         with pytest.raises(ConfigError, match=name):
