@@ -171,7 +171,7 @@ def test_users_callbacks_are_called_and_progress_is_that_of_stock_trainers(
     assert listener.updates == 2 and list(losses(tmp_path / "run")) == [1, 2]
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert all(line["tokens_per_second"] > 0 for line in lines)
-    assert re.search(r"update 1 of 6: loss \S+ lr \S+ token accuracy 0\.\d+; \d+ tokens/s, \d+:\d\d left", messages[0])
+    assert re.search(r"update 1 of 6: loss \S+ lr \S+ token accuracy 0\.\d+; \d+ tokens/s, [\d:]{7} left", messages[0])
     prepared = prepare(config)
     order = epoch_order(prepared.report.train.records, 4, config.seed, 0)[:4]
     samples: Any = prepared.data.train
