@@ -73,7 +73,7 @@ def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -
     steps = pivot.load_store(played).steps.collect()
     episodes = pivot.load_store(played).episodes.collect()
     results = {name: json.loads((tmp_path / name / "result.json").read_text()) for name in ("before", "after")}
-    accepted = pivot.load_store(played).labels.collect()["accepted"].mean()
+    accepted: Any = pivot.load_store(played).labels.collect()["accepted"].mean()
     valid, usable = steps["action_valid"].mean(), (steps["action"] != "invalid").mean()
     sys.stdout.write(
         f"\nseconds {seconds}\n{len(episodes)} episodes, success {episodes['success'].mean():.2f}, "
