@@ -144,7 +144,8 @@ def explore(  # noqa: PLR0915 - one story
         turns, search = (), _searched(env, named, seed, options, read, limits, how, checks, end)
     check_goal_reward(search, [name for name in counted if name not in turns], horizon or WALK)
     if fresh is not False and search.keys:
-        asks = isinstance(search.world.reading.key, Keys) and search.world.reading.key.asks("hash")
+        shown = search.world.reading.key
+        asks = isinstance(shown, Keys) and (shown.asks("hash") or shown.asks("id"))
         if factory_bytes is not None:
             walks = [search.legal(walk) for walk in islice(walks_of(search, checks), FRESH + 2 * len(named))]
             plays = [[search.actions[place] for place in walk] for walk in walks]

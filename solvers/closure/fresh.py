@@ -29,7 +29,7 @@ from .worlds import Env, Outcome, Reading, Replays
 TIME_LIMIT = 600.0
 """Maximum time of a process, seconds."""
 HASHES = 6
-"""Number of times that walks are played, each with a different hash seed, if the environment's code calls ``hash``."""
+"""Number of times that walks are played, with other hashes and ids, if the environment's code calls either."""
 _RUN = "from pivot.solvers.closure.fresh import answer; answer()"
 
 
@@ -179,12 +179,18 @@ def answer() -> None:
     with allowing(question.allowed):
         for number in range(question.times):
             builtins.hash = partial(_hash, number) if number else _HASH  # of this process alone
+            builtins.id = partial(_id, number) if number else _ID
             outcomes.append(question.outcomes())
     output.buffer.write(pickle.dumps(outcomes))
     output.flush()
 
 
-_HASH = hash
+_HASH, _ID = hash, id
+
+
+def _id(number: int, value: Any) -> int:
+    """Return the id of a value in process ``number``: objects are elsewhere in every process."""
+    return _ID(value) + 16 * 1_000_003 * number
 
 
 def _hash(number: int, value: Any) -> int:
