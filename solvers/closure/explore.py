@@ -157,8 +157,8 @@ def explore(  # noqa: PLR0915 - one story
         elif fresh or asks:
             raise AdvisedError(
                 "fresh: found an environment that cannot be sent to another process"
-                f"{', and whose code calls hash(), which differs there' * asks}; expected functions and classes of a "
-                "module; pass a function that makes the environment, or fresh=False"
+                f"{', and whose code calls hash() or id(), which differ there' * asks}; expected functions and classes "
+                "of a module; pass a function that makes the environment, or fresh=False"
             )
     shape = (len(search.keys), len(named))
     search.complete()

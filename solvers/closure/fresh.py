@@ -161,8 +161,8 @@ def _compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome],
             raise AdvisedError(
                 f"the actions {path} lead to {expected.shown} in this process, and to {actual.shown} in a new one"
                 f"{apart(expected, actual)}; the environment depends on what is outside of it, such as a global "
-                "variable, a file, the time, or hash() and sets of texts, which differ in every process; let reset "
-                "make all of it from the seed; or name attributes that decide nothing in gym.drawing"
+                "variable, a file, the time, or hash() and sets of texts, or id(), which differ in every process; let "
+                "reset make all of it from the seed; or name attributes that decide nothing in gym.drawing"
             )
         if place >= 0:
             state = search.targets[state * len(search.actions) + place]

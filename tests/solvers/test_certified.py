@@ -74,6 +74,14 @@ class Hashed(Line):
         return 0.0
 
 
+class Placed(Hashed):
+    """A game in which the place of a class in memory chooses the opening action."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        opens = id(Line) // 64 % 3
+        return (4, 1.0, True, False, {}) if self.cell == 3 and action == opens else Line.step(self, action % 2)
+
+
 class Named(Line):
     """The hash of a text decides nothing."""
 
@@ -93,9 +101,9 @@ def in_main(kind: type[Line]) -> type[Line]:
     return type(kind.__name__, (kind,), {"__module__": "__main__"})
 
 
-@pytest.mark.parametrize("env", [in_main(Hashed), Hashed()], ids=["notebook", "object"])
-def test_a_rule_that_depends_on_the_hash_of_a_text_is_refused(env: Any) -> None:
-    with pytest.raises(CertifyError, match=r"in this process, .* in a new one.*hash\(\) and sets of texts"):
+@pytest.mark.parametrize("env", [in_main(Hashed), Hashed(), Placed()], ids=["notebook", "object", "address"])
+def test_a_rule_that_depends_on_the_hash_of_a_text_or_an_address_is_refused(env: Any) -> None:
+    with pytest.raises(CertifyError, match=r"in this process, .* in a new one.*hash\(\) and sets of texts, or id\(\)"):
         pivot.certify(env, actions=[1, 0], horizon=5, seed=0)
 
 
@@ -105,7 +113,9 @@ def test_an_honest_game_is_walked_in_a_new_process(env: Any) -> None:
 
 
 def test_what_cannot_be_sent_is_refused_only_where_it_asks_for_hashes() -> None:
-    with pytest.raises(CertifyError, match=r"cannot be sent to another process, and whose code calls hash\(\)"):
+    with pytest.raises(
+        CertifyError, match=r"cannot be sent to another process, and whose code calls hash\(\) or id\(\)"
+    ):
         pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0)
     assert pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0, fresh=False).pivot_step == 1
 

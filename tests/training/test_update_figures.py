@@ -154,7 +154,7 @@ def _train_played(folder: Path, updates: int, *, resume: bool = False, **fields:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The finished store of a run that was stopped after two updates and gone on with for a third."""
+    """The finished store of a run that was stopped after two updates and resumed for a third."""
     folder = tmp_path_factory.mktemp("played")
     root = _train_played(folder, 2)
     finish_store(root, InProcess(), Reporter())
