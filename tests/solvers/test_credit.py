@@ -10,7 +10,7 @@ from pivot.core import plugins
 from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
 from pivot.solvers.credit import RULES, TurnCredit
-from pivot.tests.solvers.turn_search import NAMES, Turns
+from pivot.tests.solvers.turn_search import NAMES, Turns, play_turns
 
 LEVEL = "######\n#@ $.#\n#    #\n######"
 FAILURE = {"initial_state": LEVEL, "actions": ["down", "right", "right", "up"], "horizon": 4}
@@ -31,18 +31,6 @@ def _credit(env: str, episode: dict[str, Any], **settings: Any) -> tuple[TurnCre
     return answer
 
 
-def _played(env: Any, level: str, rng: random.Random) -> tuple[list[str], list[str]]:
-    env.reset(options={"state": level})
-    turns, states = list[str](), [env.state_text()]
-    while True:
-        length = rng.randint(0, env.config.actions_per_turn)
-        turns.append("|".join(rng.choices(NAMES, k=length)) or "invalid")
-        *_, ended, spent, _ = env.step(env.encode_action(turns[-1]))
-        states.append(env.state_text())
-        if ended or spent:
-            return turns, states
-
-
 def _after(env: Any, state: str, turn: str) -> str:
     env.restore(b"0\n" + state.encode())
     env.step(env.encode_action(turn))
@@ -57,7 +45,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
     for seed in range(levels):
         level = env.make_task(env.config, seed).initial_state
         search = Turns(env, level).needs
-        played = [_played(env, level, rng) for _ in range(rollouts)]
+        played = [play_turns(env, level, rng)[:2] for _ in range(rollouts)]
         episodes = [{"initial_state": level, "actions": turns, "horizon": horizon} for turns, _ in played]
         credits_ = pivot.credit(name, [each | {"actions_per_turn": most} for each in episodes])
         for (turns, states), answer in zip(played, credits_, strict=True):
@@ -101,7 +89,7 @@ def test_the_pivot_is_the_label_of_every_failure() -> None:
     env.draw_frames, rng, failures = False, random.Random(5), 0
     for seed in range(30):
         level = env.make_task(env.config, seed).initial_state
-        episode = {"initial_state": level, "actions": _played(env, level, rng)[0], "horizon": env.config.horizon}
+        episode = {"initial_state": level, "actions": play_turns(env, level, rng)[0], "horizon": env.config.horizon}
         (verdict,), (answer,) = pivot.certify_batch("sokoban", [episode]), pivot.credit("sokoban", [episode])
         assert not isinstance(answer, Unsolved)
         pivots = [t for t, turn in enumerate(answer) if turn.is_pivot]

@@ -1,13 +1,21 @@
-"""The exact solvers against the plain oracle: every field of the verdict, over thousands of random episodes."""
+"""The exact solvers and their second search against the plain oracle, and properties that hold for every episode."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
-from pivot.solvers.base import Case, Solver, Unsolved, Verdict
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pivot.core.errors import CertifyError
+from pivot.environments.sokoban.environment import SokobanEnv
+from pivot.solvers import puzzle_rules as games
+from pivot.solvers.base import Case, ExactSolver, Solver, Unsolved, Verdict, prove, prover_of
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.solvers.puzzle_provers import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle
 from pivot.tests.solvers.solver_oracle import Game
@@ -155,3 +163,219 @@ def test_a_tiny_cap_is_answered_and_never_guessed() -> None:
             else:
                 assert facts(answer) == solver_oracle.expected(game, actions, 15), (cap, text, actions)
     assert limited >= 60
+
+
+ORDER = solver_oracle.ORDER
+
+
+def failures(count: int, seed: int, boxes: int = 1, side: int = 6) -> list[Case]:
+    rng = random.Random(seed)
+    cases = []
+    while len(cases) < count:
+        grid = level_makers.room(side, side, 0.2, rng)
+        text = level_makers.sokoban_level(grid, boxes, rng.choice((None, 40, 100)), rng)
+        horizon = rng.randint(3, 12)
+        length, skill = rng.choice((horizon, rng.randint(1, horizon))), rng.choice((0.3, 0.9))
+        if actions := solver_oracle.play(solver_oracle.sokoban(text), length, skill, rng):
+            cases.append(Case(text, actions, horizon))
+    return cases
+
+
+def test_an_equally_short_later_plan_is_found() -> None:
+    case = Case("SFF\nFFF\nFFG", ["invalid"], 9)
+    right = FrozenLakeSolver().certify([case])[0]
+    assert isinstance(right, Verdict)
+    assert right.witness == ("down", "down", "right", "right")
+    problems = prove("frozenlake", case, replace(right, witness=("down", "right", "down", "right"))).problems
+    assert len(problems) == 1
+    assert "action 1 of the witness is 'right'" in problems[0]
+
+
+@pytest.mark.parametrize(("boxes", "side", "count"), [(2, 7, 30), (3, 8, 4)])
+def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
+    cases = failures(count, boxes, boxes, side)
+    for case, answer in zip(cases, SokobanSolver().certify(cases), strict=True):
+        assert isinstance(answer, Verdict)
+        assert prove("sokoban", case, answer).problems == ()
+
+
+@pytest.mark.parametrize("few", [0, games.FEW_NUMBERS])
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_distances_are_those_of_an_unbounded_search(boxes: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check every state of an episode in both searches, whatever was left out: in time, stated, and too deep."""
+    monkeypatch.setattr(games, "FEW_NUMBERS", few)
+    counts = {True: 0, False: 0}
+    for case in failures(60, 8, boxes):
+        oracle = solver_oracle.sokoban(case.initial_state)
+        game, state = games.BoxGame(case.initial_state, case.horizon), None
+        for t, (place, action) in enumerate(
+            zip(solver_oracle.replay(oracle, case.actions), [None, *case.actions], strict=True)
+        ):
+            state = game.start if state is None else game.after(state, str(action))
+            right = oracle.distance.get(place)
+            for budget in range(case.horizon - t + 1):
+                in_time = right is not None and right <= budget
+                assert game.in_time(state, budget) == in_time
+                counts[in_time] += 1
+            assert game.distance(state) == right
+            for limit in (0, 5, right or 7, (right or 7) - 1):
+                reached = right is not None and right <= limit
+                assert game.distance(state, limit) == (right if reached else math.inf)
+    assert min(counts.values()) > 100
+
+
+def test_large_rooms_are_proved() -> None:
+    """Ten by ten cells with four boxes have tens of millions of states; a proof looks at few of them."""
+    settings = {"rows": 10, "cols": 10, "boxes": 4, "max_solution": 12, "horizon": 20}
+    env = SokobanEnv.from_settings(settings)
+    rng = random.Random(4)
+    cases = []
+    for seed in range(3):
+        level = SokobanEnv.make_task(env.config, seed).initial_state
+        cases += [Case(level, [rng.choice(ORDER) for _ in range(20)], 20) for _ in range(3)]
+    check = prover_of("sokoban")
+    assert check is not None
+    labelled = 0
+    for case, answer in zip(cases, SokobanSolver().certify(cases), strict=True):
+        if isinstance(answer, Verdict):
+            labelled += 1
+            assert check.prove(case, answer).holds, (case, answer)
+            facts = answer.certificate
+            wrong = replace(answer, certificate=replace(facts, after=(facts.after or 3) + 1))
+            assert check.prove(case, wrong).problems
+    assert labelled >= 6
+
+
+def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = failures(1, 2)[0]
+    verdict = SokobanSolver().certify([case])[0]
+    assert isinstance(verdict, Verdict)
+    for bad in (replace(case, initial_state="#"), replace(case, initial_state="?")):
+        assert "could not be re-proved" in prove("sokoban", bad, verdict).problems[0]
+    for bad in (replace(case, actions=["jump"]), replace(case, actions=[]), replace(case, horizon=0)):
+        assert "not an episode" in prove("sokoban", bad, verdict).problems[0]
+    solved = Case("######\n#@ $.#\n######", ["right", "right", "up"], 9)
+    assert "over after 2 of 3" in prove("sokoban", solved, verdict).problems[0]
+    fallen = Case("SH\nFG", ["right", "up"], 9)
+    assert "over after 1 of 2" in prove("frozenlake", fallen, verdict).problems[0]
+    monkeypatch.setattr(games, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(games, "MAX_NUMBERS", 10)
+    assert "more than 10 states" in str(prove("sokoban", case, verdict).undecided)
+    monkeypatch.undo()
+    small = SokobanProver(settings=PuzzleSettings(max_states=10)).prove(case, verdict)
+    assert "more than 10 states" in str(small.undecided)
+    assert not small.holds and not small.problems
+    assert prover_of("chess") is None
+    with pytest.raises(CertifyError, match="'chess' has no prover"):
+        prove("chess", case, verdict)
+
+
+SOLVERS: dict[str, ExactSolver] = {"sokoban": SokobanSolver(), "frozenlake": FrozenLakeSolver()}
+WORDS = (*solver_oracle.ORDER, "invalid")
+
+
+def random_level(env: str, seed: int) -> str:
+    rng = random.Random(seed)
+    if env == "frozenlake":
+        return level_makers.frozenlake_map(rng.randint(2, 6), rng.randint(2, 6), rng.uniform(0, 0.4), rng)
+    grid = level_makers.room(rng.randint(5, 7), rng.randint(5, 7), rng.uniform(0, 0.3), rng)
+    boxes = 2 if sum(line.count(" ") for line in grid) > 8 and rng.random() < 0.3 else 1
+    return level_makers.sokoban_level(grid, boxes, rng.choice((None, 20, 100)), rng)
+
+
+def certify(env: str, text: str, actions: list[str], horizon: int) -> Verdict:
+    answer = SOLVERS[env].certify([Case(text, actions, horizon)])[0]
+    assume(isinstance(answer, Verdict))
+    assert isinstance(answer, Verdict)
+    return answer
+
+
+envs = st.sampled_from(sorted(SOLVERS))
+seeds = st.integers(0, 10**6)
+plays = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14)
+many = settings(max_examples=400, deadline=None)
+
+
+@many
+@given(envs, seeds, plays, st.integers(0, 10))
+def test_more_budget_moves_the_pivot_later_only(env: str, seed: int, actions: list[str], more: int) -> None:
+    text = random_level(env, seed)
+    tight = certify(env, text, actions, len(actions))
+    loose = certify(env, text, actions, len(actions) + more)
+    assert loose.pivot_step >= tight.pivot_step
+    if not tight.infeasible_at_start:
+        assert not loose.infeasible_at_start
+    if tight.failure_mode == "deadlock" and not tight.infeasible_at_start:
+        assert replace(loose, certificate=tight.certificate, feasible_actions=()) == replace(tight, feasible_actions=())
+
+
+@many
+@given(envs, seeds, plays, st.integers(0, 10))
+def test_what_follows_the_pivot_does_not_matter(env: str, seed: int, actions: list[str], more: int) -> None:
+    text = random_level(env, seed)
+    whole = certify(env, text, actions, len(actions) + more)
+    short = certify(env, text, actions[: whole.pivot_step + 1], len(actions) + more)
+    assert short == whole
+
+
+def test_a_fatal_push_after_the_budget_was_lost_is_a_timeout() -> None:
+    """Both tests are made right after the pivot step."""
+    level = "######\n#    #\n#. $ #\n#  @ #\n######"
+    case = Case(level, ["invalid", "invalid", "up"], 5)
+    lost, early = SokobanSolver().certify([case, replace(case, horizon=9)])
+    assert isinstance(lost, Verdict)
+    assert (lost.pivot_step, lost.failure_mode, lost.certificate.after) == (1, "timeout", 4)
+    assert (lost.witness, lost.feasible_actions) == (("right", "up", "left", "left"), ("right",))
+    assert isinstance(early, Verdict)
+    assert (early.pivot_step, early.failure_mode, early.certificate.after) == (2, "deadlock", None)
+
+
+def test_more_targets_than_boxes_and_boxes_behind_walls() -> None:
+    solver = SokobanSolver()
+    assert solver.distance_map("#######\n#.@$ .#\n#######").distance("#######\n#.@$ .#\n#######") == 2
+    apart = "#######\n#@$.#*#\n#######"
+    assert solver.distance_map(apart).distance(apart) == 1
+    lost = "########\n#@$.#$.#\n########"
+    assert solver.distance_map(lost).distance(lost) is None
+
+
+def test_levels_wider_than_a_machine_word() -> None:
+    for width in (61, 62, 63, 64, 65, 130):
+        text = "\n".join(["#" * (width + 2), "#@$" + " " * (width - 3) + ".#", "#" * (width + 2)])
+        turned = "\n".join("".join(column) for column in zip(*text.split("\n"), strict=True))
+        for level, forward, backward in ((text, "right", "left"), (turned, "down", "up")):
+            answer = SokobanSolver().certify([Case(level, [forward, backward, "invalid"], width - 1)])[0]
+            assert isinstance(answer, Verdict)
+            facts = answer.certificate
+            assert (answer.pivot_step, facts.before, facts.after) == (1, width - 3, width - 2)
+            assert answer.witness == (forward,) * (width - 3)
+
+
+@pytest.mark.parametrize("env", sorted(SOLVERS))
+def test_bad_episodes_are_answered(env: str) -> None:
+    text = {"sokoban": "######\n#@ $.#\n######", "frozenlake": "SFF\nHFF\nFFG"}[env]
+    cases = {
+        "no actions": Case(text, [], 9),
+        "unknown action 'jump' at step 1": Case(text, ["up", "jump"], 9),
+        "3 actions, more than its horizon of 2": Case(text, ["up"] * 3, 2),
+        "at most 1000000": Case(text, ["up"], 10**7),
+    }
+    if env == "frozenlake":
+        cases["in a hole after 1 actions"] = Case(text, ["down", "up"], 9)
+    for reason, answer in zip(cases, SOLVERS[env].certify(list(cases.values())), strict=True):
+        assert isinstance(answer, Unsolved)
+        assert answer.reason == "bad_episode"
+        assert reason in answer.detail
+    solved = {"sokoban": ["right", "right"], "frozenlake": ["right", "right", "down", "down", "up"]}[env]
+    answer = SOLVERS[env].certify([Case(text, solved, 9)])[0]
+    assert isinstance(answer, Unsolved)
+    assert answer.reason == "not_a_failure"
+
+
+def test_a_cap_is_answered_as_solver_limit() -> None:
+    text = "########\n#  .  .#\n# $ $  #\n#   @  #\n########"
+    answer = SokobanSolver(max_states=50).certify([Case(text, ["up", "down"], 40)])[0]
+    assert isinstance(answer, Unsolved)
+    assert answer.reason == "solver_limit"
+    assert "50" in answer.detail
+    assert SokobanSolver(max_states=50).config == {"max_states": 50}

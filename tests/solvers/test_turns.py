@@ -9,7 +9,7 @@ import pytest
 from pivot.core import plugins
 from pivot.environments.grid import GridEnv
 from pivot.solvers.base import Case, Verdict, prove
-from pivot.tests.solvers.turn_search import NAMES, Turns
+from pivot.tests.solvers.turn_search import NAMES, Turns, play_turns
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sokoban": {"actions_per_turn": 3, "horizon": 5, "min_solution": 4, "max_solution": 13},
@@ -17,19 +17,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 SHORT: dict[str, dict[str, Any]] = SETTINGS | {"frozenlake": SETTINGS["frozenlake"] | {"actions_per_turn": 4}}
 """A quarter of the turns to search."""
-
-
-def _failure(env: GridEnv, level: str, rng: random.Random) -> tuple[list[str], list[str]] | None:
-    """Play at random; return the turns of a failure and the states, or None for a success."""
-    env.reset(options={"state": level})
-    turns, states = list[str](), [env.state_text()]
-    while True:
-        length = rng.randint(0, env.config.actions_per_turn)
-        turns.append("|".join(rng.choices(NAMES, k=length)) or "invalid")
-        *_, ended, spent, info = env.step(env.encode_action(turns[-1]))
-        states.append(env.state_text())
-        if ended or spent:
-            return None if info["success"] else (turns, states)
 
 
 def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> int:
@@ -40,7 +27,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
     solver, checked, counts = plugins.load("solvers", name)(), 0, [0, 0]
     for seed in range(levels):
         level = env.make_task(env.config, seed).initial_state
-        played = [each for _ in range(rollouts) if (each := _failure(env, level, rng)) is not None]
+        played = [each[:2] for _ in range(rollouts) if not (each := play_turns(env, level, rng))[2]]
         cases = [Case(level, turns, horizon, actions_per_turn=most) for turns, _ in played]
         needs = Turns(env, level).needs
         for case, (_, states), verdict in zip(cases, played, solver.certify(cases), strict=True):

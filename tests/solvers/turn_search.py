@@ -1,5 +1,7 @@
 """A search over whole turns that only plays the environment."""
 
+import random
+
 from pivot.environments.grid import GridEnv
 
 NAMES = ("up", "down", "left", "right")
@@ -33,3 +35,16 @@ class Turns:
                 if earlier not in self.needs:
                     self.needs[earlier] = self.needs[state] + 1
                     queue.append(earlier)
+
+
+def play_turns(env: GridEnv, level: str, rng: random.Random) -> tuple[list[str], list[str], bool]:
+    """Play turns of random length; return the turns, the states before and after them, and whether it was a success."""
+    env.reset(options={"state": level})
+    turns, states = list[str](), [env.state_text()]
+    while True:
+        length = rng.randint(0, env.config.actions_per_turn)
+        turns.append("|".join(rng.choices(NAMES, k=length)) or "invalid")
+        *_, ended, spent, info = env.step(env.encode_action(turns[-1]))
+        states.append(env.state_text())
+        if ended or spent:
+            return turns, states, bool(info["success"])
