@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot import certify
-from pivot.core.errors import CertifyError, ConfigError
+from pivot.core.errors import ConfigError
 from pivot.solvers.base import Case, Unsolved, Verdict, prove, prover_of
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
 from pivot.testing import altered
 from pivot.tests.navigation_episodes import (
-    PRINTED_START,
     BruteRoom,
     printed_episode,
     random_room,
@@ -70,17 +69,6 @@ def test_the_printed_log(options: dict[str, Any], pivot: int, mode: str, also: t
     assert prove("navigation", printed_episode(), answer, NavigationSolver(**options).config).problems == ()
 
 
-def test_flags_never_decide_a_pivot() -> None:
-    """Turn every flag of the printed log over: the pivot stays, only the mode may change."""
-    printed = printed_episode()
-    for names in (("moved",), ("last_action_success",), ("action_is_valid",), ("moved", "last_action_success")):
-        steps = [{**info, **{name: not info[name] for name in names}} for info in printed.steps]
-        assert label(replace(printed, steps=steps)).pivot_step == 22
-    bare = [{"dist": info["dist"]} if "dist" in info else {} for info in printed.steps]
-    answer = label(replace(printed, steps=bare))
-    assert (answer.pivot_step, answer.failure_mode) == (22, "stagnation")
-
-
 @pytest.mark.parametrize("nothing", [None, float("nan"), float("inf"), "absent"])
 def test_a_missing_distance_is_carried_forward(nothing: Any) -> None:
     steps = [{} if nothing == "absent" else {"dist": nothing}] * 25
@@ -108,49 +96,6 @@ def test_the_bound_counts_whole_turns_without_float_noise() -> None:
         for noisy in (distance, math.nextafter(distance, 0), math.nextafter(distance, 99), distance + 4e-7):
             assert solver.needed(noisy) == whole
     assert solver.needed(2.0 + 6e-7) == 2
-
-
-@pytest.mark.parametrize(
-    ("gain", "mode"), [(0.0, "stagnation"), (0.09, "stagnation"), (0.1, "budget"), (0.11, "budget"), (-1, "stagnation")]
-)
-@pytest.mark.parametrize(("end", "pivot"), [(3.0, 22), (2.9, 22), (2.7, 22), (4.2, 19)])
-def test_stagnation_is_less_than_a_tenth_over_five_steps(gain: float, mode: str, end: float, pivot: int) -> None:
-    """The distance five steps before the pivot decides, whatever came between: 2.8 - 2.7 is below 0.1 in binary."""
-    distances = [end] * 25
-    distances[pivot - 5] = end + gain
-    answer = label(straight(distances))
-    assert (answer.pivot_step, answer.failure_mode) == (pivot, mode)
-
-
-def test_stagnation_is_not_tested_before_the_window_is_full() -> None:
-    stays = straight([3.9] * 5, start=3.9, horizon=9)  # five turns needed; after step 4 four are left
-    assert (label(stays).pivot_step, label(stays).failure_mode) == (4, "budget")
-    stays = straight([3.9] * 6, start=3.9, horizon=10)
-    assert (label(stays).pivot_step, label(stays).failure_mode) == (5, "stagnation")
-    assert label(stays, window=6).failure_mode == "budget"
-
-
-@pytest.mark.parametrize(
-    ("action", "info", "mode"),
-    [
-        ("invalid", {}, "format"),
-        ("empty", {}, "format"),
-        ("invalid", {"moved": False, "last_action_success": False}, "format"),
-        ("moveahead", {"last_action_success": False}, "blocked"),
-        ("moveleft", {"moved": False}, "blocked"),
-        ("moveback", {"moved": True, "last_action_success": False}, "blocked"),
-        ("moveright", {"moved": True, "last_action_success": True}, "budget"),
-        ("moveright", {}, "budget"),
-        ("rotateleft", {"moved": False, "last_action_success": True}, "budget"),
-        ("lookup", {"moved": False, "last_action_success": False}, "budget"),
-        ("moveahead", {"action_is_valid": False}, "budget"),
-    ],
-)
-def test_modes(action: str, info: dict[str, Any], mode: str) -> None:
-    case = Case(thor_state(3.0), ["moveback", action], 4, [{"dist": 3.0}, {"dist": 3.0, **info}])
-    answer = label(case)
-    assert (answer.pivot_step, answer.failure_mode, answer.secondary_modes) == (1, mode, ())
-    assert prove("navigation", case, answer).problems == ()
 
 
 def test_the_fallback_and_a_hopeless_start() -> None:
@@ -370,12 +315,3 @@ def test_a_target_that_was_reached_is_no_failure() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         NavigationSolver(**wrong)
-
-
-def test_one_episode_from_python() -> None:
-    printed = printed_episode()
-    answer = certify("navigation", printed.initial_state, printed.actions, 25, steps=printed.steps, threshold=1.0)
-    assert (answer.pivot_step, answer.failure_mode) == (21, "blocked")
-    assert abs(read_state(printed.initial_state, 1.5).start_distance - PRINTED_START) < 1e-9
-    with pytest.raises(CertifyError, match="pivot_rule"):
-        certify("navigation", printed.initial_state, printed.actions, 25, steps=printed.steps, pivot_rule="x")

@@ -57,61 +57,6 @@ def test_solver_and_environment_mean_the_same() -> None:
     assert profile.log_fields == ("legal", "remaining_stages", "remaining_turns")
 
 
-@pytest.mark.parametrize(
-    ("task", "gains", "pivot"),
-    [
-        ("align", {}, 4),
-        ("align", {0: 1}, 5),
-        ("align", {5: 1}, 4),
-        ("align", {5: 2}, 4),
-        ("stack", {}, 3),
-        ("stack", {3: 1}, 4),
-        ("stack", {2: 1, 4: 1}, 5),
-        ("stack", {1: 2}, 5),
-        ("place", {4: 2}, 3),
-        ("drawer", {0: 2}, 5),
-    ],
-)
-def test_a_stage_is_taken_to_need_a_turn(task: str, gains: dict[int, int], pivot: int) -> None:
-    left, turns = STAGES[task], []
-    for t in range(6):
-        left -= gains.get(t, 0)
-        turns.append((BOTH, left))
-    answer = label(log(task, turns))
-    assert answer.pivot_step == pivot
-    assert answer.fallback == (left == 0 and all(t <= 4 for t in gains) and task == "drawer")
-
-
-@pytest.mark.parametrize(
-    ("before", "action", "gain", "mode"),
-    [
-        ([PICK], "empty", 0, "format"),
-        ([], "invalid", 0, "format"),
-        ([], PLACE, 0, "order_error"),
-        ([], PUSH, 0, "order_error"),
-        ([], PUSH, 1, "order_error"),
-        ([], "place(0,0,30)|pick(1,2,20)", 0, "order_error"),
-        (["empty", PLACE], PLACE, 0, "order_error"),
-        ([PICK], PLACE, 0, "timeout"),
-        ([BOTH, "empty"], PUSH, 0, "timeout"),
-        ([], BOTH, 0, "wrong_target"),
-        ([PICK], BOTH, 0, "wrong_target"),
-        ([], BOTH, 1, "timeout"),
-        ([], PICK, 0, "timeout"),
-        ([], "pick(1,2,20)|pick(3,4,20)", 0, "timeout"),
-        ([], "pick(1,2,20)|push(0,0,20,1,1,20)", 0, "timeout"),
-        ([PLACE], "place(0,0,30)|pick(1,2,20)", 0, "order_error"),
-    ],
-)
-def test_the_mode_is_read_at_the_pivot(before: list[str], action: str, gain: int, mode: str) -> None:
-    """Three stages in five turns are too many after step 2; a turn that gains one is a pivot only at a lost start."""
-    first = [(each, 3) for each in (["empty", "empty", *before])[-2:]]
-    case = log("stack", [(action, 2), ("empty", 2)], 2) if gain else log("stack", [*first, (action, 3)], 5)
-    answer = label(case)
-    assert answer.pivot_step == (0 if gain else 2)
-    assert (answer.failure_mode, answer.secondary_modes) == (mode, ())
-
-
 def test_an_illegal_turn_with_words_fits_two_modes() -> None:
     """Our log never has one; an imported one may."""
     case = log("align", [("empty", 2)] * 4 + [(BOTH, 2)])

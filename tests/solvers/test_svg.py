@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pivot import certify
 from pivot.core import plugins
-from pivot.core.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict, prove
 from pivot.solvers.svg.solver import SvgSolver
 from pivot.testing import altered
@@ -151,19 +149,6 @@ def test_a_reproduced_target_is_no_failure() -> None:
     assert isinstance(answer, Unsolved)
     assert answer.reason == "not_a_failure"
     assert not prove("svg", case(0.5, 1.0), verdict(0.5, 0.9)).holds
-
-
-def test_cases_are_answered_in_order() -> None:
-    answers = SvgSolver().certify([case(0.5, 0.2), case(), case(0.5, 0.5)])
-    assert [getattr(each, "failure_mode", None) for each in answers] == ["regression", None, "stagnation"]
-
-
-def test_one_episode_from_python() -> None:
-    log = [{"valid_svg": True, "average_score": 0.5}, {"valid_svg": True, "average_score": 0.2}]
-    answer = certify("svg", "target", ["svg", "svg"], 2, steps=log)
-    assert (answer.pivot_step, answer.failure_mode) == (1, "regression")
-    with pytest.raises(CertifyError, match="bad_episode"):
-        certify("svg", "target", ["svg", "svg"], 2)
 
 
 def test_solver_and_environment_name_the_same_modes() -> None:
