@@ -13,7 +13,7 @@ what-%: kernels
 what-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
 
-what-plants: $(VENV)/.dev  ## plant more than 1,500 changes in stores, one at a time; verify must find each (an hour)
+what-plants: $(VENV)/.dev  ## plant more than 1,300 changes in stores, one at a time; verify must find each (an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
 
 what-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as root and as nobody (about an hour; needs root)

@@ -165,20 +165,6 @@ def near_cells(env: str) -> Iterator[Plant]:
 # Rows, ids, order
 
 
-def rows_and_order(env: str) -> Iterator[Plant]:
-    """Rows that are gone, double, made up or moved."""
-    changes: dict[str, Callable[[Rows], Rows]] = {
-        "removed": lambda rows: rows[:-1],
-        "doubled": lambda rows: [rows[0], *rows],
-        "reordered": lambda rows: [rows[1], rows[0], *rows[2:]],
-    }
-    tables = ("episodes", "steps", "frames", NOW, f"{DATASETS}/{env}_episodes")
-    for table in tables:
-        for word, change in changes.items():
-            yield Plant(f"rows of {table} {word}", rows_of(table, change))
-    yield Plant("rows of the dataset emptied", rows_of(f"{DATASETS}/{env}", lambda rows: []))
-
-
 def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callable[[str], str]) -> Damage:
     """Change one value in every table that contains it."""
 
@@ -336,30 +322,6 @@ def change_run(change: Callable[[dict[str, Any], str], Any]) -> Damage:
     return plant
 
 
-def configs(env: str) -> Iterator[Plant]:
-    """Fields of run.json, with a card that agrees."""
-    del env
-    changes: dict[str, Callable[[dict[str, Any], str], Any]] = {
-        "the run id": lambda run, env: run.update(run_id="0" * len(run["run_id"])),
-        "a field more": lambda run, env: run.update(note="checked by hand"),
-        "a version more": lambda run, env: run["versions"].update(trust="1.0"),
-        "a version less": lambda run, env: run["versions"].pop("numpy"),
-        "a version that is not a text": lambda run, env: run["versions"].update(numpy=["2.0"]),
-        "another format": lambda run, env: run.update(format=2),
-        "no run id": lambda run, env: run.pop("run_id"),
-        "the seed": lambda run, env: run["config"].update(seed=1),
-        "the rollouts": lambda run, env: run["config"].update(rollouts=3),
-        "the tasks": lambda run, env: run["config"]["environments"][env].update(tasks=3),
-        "the horizon": lambda run, env: run["config"]["environments"][env]["settings"].update(horizon=30),
-        "the label version": lambda run, env: run["config"].update(label_version=1),
-        "the size of a shard": lambda run, env: run["config"].update(tasks_per_shard=1),
-        "the policy": lambda run, env: run["config"]["policy"].update(options={"habits": {"sokoban": {"skill": 3.0}}}),
-        "a default left out": lambda run, env: run["config"].pop("split"),
-    }
-    for name, change in changes.items():
-        yield Plant(f"run.json: {name}", change_run(change))
-
-
 def _sql(*statements: str) -> Damage:
     def plant(patient: Patient, env: str) -> None:
         with duckdb.connect(str(patient.root / DATABASE)) as connection:
@@ -373,17 +335,13 @@ def _sql(*statements: str) -> Damage:
 def views(env: str) -> Iterator[Plant]:
     """Views of pivot.duckdb."""
     del env
-    yield Plant(
-        "views: forged rates", _sql("CREATE OR REPLACE VIEW group_rates AS SELECT 'pooled' AS env, 1.0 AS rate")
-    )
     yield Plant("views: one reads a file", _sql("CREATE VIEW more AS SELECT * FROM read_text('/etc/hostname')"))
     yield Plant("views: a table over one", _sql("DROP VIEW groups", "CREATE TABLE groups AS SELECT 1 AS n"))
-    yield Plant("views: a macro", _sql("CREATE MACRO round(x, y) AS 1.0"))
     yield Plant("views: a comment on one", _sql("COMMENT ON VIEW modes IS 'x'"))
     yield Plant("views: a comment on a column", _sql("COMMENT ON COLUMN modes.env IS 'x'"))
     yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
 
 
 CELL_KINDS = (
-    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views
+    cells, near_cells, ids, schemas, pictures, cards, views
 )  # fmt: skip

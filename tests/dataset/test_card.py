@@ -12,7 +12,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from PIL import Image
 from pivot.core.errors import ConfigError
 from pivot.datasets.export.card import Terms, terms_of
-from pivot.datasets.export.describe import certificate_text, find_episode, reference_text
+from pivot.datasets.export.describe import certificate_text, find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
@@ -138,15 +138,6 @@ def test_a_certificate_in_words() -> None:
         "before the action at least 3 turns are needed with 5 turns left; after it at least 5 turns are needed with 4 "
         "(lower_bound)"
     )
-
-
-def test_a_reference_in_words() -> None:
-    facts = {"unit": "turns", "reference_pivot": 3, "reference_kind": "exact", "reference_before": 6.0}
-    assert reference_text(facts | {"reference_after": None}) == (
-        "the task was lost at step 3; before the pivot action 6 turns are needed, after it the goal is out of reach "
-        "(exact)"
-    )
-    assert reference_text({"reference_pivot": None}) is None
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])

@@ -171,11 +171,6 @@ def test_equal_tables_give_equal_bytes(small_store: Path, tmp_path: Path) -> Non
         assert (tmp_path / "again.parquet").read_bytes() == (small_store / name).read_bytes(), name
 
 
-def test_only_the_asked_for_columns_are_read(small_store: Path) -> None:
-    table = read_table(LocalStorage(small_store), "steps/sokoban/00000.parquet", STEPS, ["t", "action"])
-    assert table.column_names == ["t", "action"]
-
-
 def test_the_tokens_of_long_replies_are_read(tmp_path: Path) -> None:
     rows = {name: pa.nulls(4, STEPS.arrow.field(name).type) for name in STEPS.names}
     rows["response_token_ids"] = pa.array([list(range(1_000_000))] * 4, pa.list_(pa.int32()))

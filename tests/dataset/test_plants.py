@@ -1,6 +1,6 @@
 """``pivot verify`` finds every planted lie, even if card and manifest were rewritten to cover it.
 
-`make test WHAT=plants` plants all of them (more than 1,500, about an hour); `make test` a few of each environment.
+`make test WHAT=plants` plants all of them (more than 1,300, about an hour); `make test` a few of each environment.
 """
 
 import random
@@ -53,7 +53,7 @@ def test_a_run_that_names_another_teacher_is_found(patient: tuple[str, Patient])
 
 def test_there_are_lies_enough() -> None:
     names = [(env, plant.name) for env in ENVS for plant in plants(env)]
-    assert len(set(names)) == len(names) >= 1500
+    assert len(set(names)) == len(names) >= 1300
 
 
 @pytest.mark.parametrize("colours", [4, 100_000])

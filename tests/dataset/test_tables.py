@@ -1,6 +1,5 @@
 """Records to rows and back: nothing is lost, broken episodes, empty values and turns of several actions included."""
 
-import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,24 +17,20 @@ from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.base import LabelledShard
 from pivot.datasets.export.dataset import DatasetExporter
-from pivot.datasets.store.config import Shard, solver_type
 from pivot.datasets.store.dataset_rows import FrameReader
 from pivot.datasets.store.parquet import read_table, write_tables
 from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from pivot.datasets.store.stages import rare_collections
-from pivot.datasets.store.store import Store, stored_failures
+from pivot.datasets.store.store import Store
 from pivot.datasets.store.tables import (
     failed_episodes,
     rollout_tables,
     steps_by_episode,
     stored_rollouts,
-    stored_verdict,
 )
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.solvers.base import Case, Verdict
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import Patient, Rows, build_small, change_rows, need_at_pivots, problems, read_rows
 
@@ -158,34 +153,6 @@ def test_only_complete_failures_reach_the_labeller(tables: dict[TableSchema, pa.
         assert episode.num_steps == len(episode.rewards) == len(mine)
 
 
-def test_steps_of_mixed_episodes_keep_their_order() -> None:
-    rows = [{"episode_id": name, "t": t} for t in range(3) for name in "ab"]
-    grouped = steps_by_episode(rows)
-    assert {name: [row["t"] for row in mine] for name, mine in grouped.items()} == {"a": [0, 1, 2], "b": [0, 1, 2]}
-
-
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_a_stored_label_is_the_verdict(small_store: Path, env: str) -> None:
-    store = Store.open(small_store)
-    checked = 0
-    for shard in store.config.shards():
-        if shard.env != env:
-            continue
-        labels = store.read(LABELS, shard).to_pylist()
-        episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
-        for label in labels:
-            episode = episodes[label["episode_id"]]
-            case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
-            (verdict,) = solver_type(env)().certify([case])
-            assert isinstance(verdict, Verdict)
-            assert stored_verdict(label) == verdict
-            target = json.loads(label["target"])
-            assert list(target) == ["pivot_step", "failure_mode", "failure_reason"]
-            assert target == {name: label[name] for name in target}
-            checked += 1
-    assert checked
-
-
 def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:
     """Check that collage and panel show the frames before the actions, cut out tile by tile."""
     collage, panel = decode(row["images"][0]["bytes"]), decode(row["panel"]["bytes"])
@@ -265,38 +232,6 @@ def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path:
     assert lost not in default["dataset"]
     assert lost in default["dataset_episodes"]
     assert with_lost["dataset"] == [*default["dataset"], lost]
-
-
-def test_failures_of_a_store_are_read_from_the_columns_that_they_are_made_of(
-    small_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store.open(small_store)
-    shard = store.config.shards()[0]
-    expected = failed_episodes(store.read(EPISODES, shard), store.read(STEPS, shard))
-    whole = {schema: set(store.read(schema, shard).column_names) for schema in (EPISODES, STEPS)}
-    read = Store.read
-
-    def narrow(self: Store, schema: TableSchema, shard: Shard, columns: list[str] | None = None) -> pa.Table:
-        assert columns is not None
-        assert set(columns) < whole[schema]
-        return read(self, schema, shard, columns)
-
-    monkeypatch.setattr(Store, "read", narrow)
-    assert expected
-    assert stored_failures(store, shard) == expected
-
-
-@pytest.mark.parametrize("threshold", [0, 700, 90_000])
-def test_collections_are_rare_while_a_stage_runs(threshold: int) -> None:
-    before = gc.get_threshold()
-    gc.set_threshold(threshold, 7, 5)
-    try:
-        with pytest.raises(ZeroDivisionError), rare_collections():
-            assert gc.get_threshold() == ({0: 0, 700: 50_000, 90_000: 90_000}[threshold], 7, 5)
-            _ = 1 // 0
-        assert gc.get_threshold() == (threshold, 7, 5)
-    finally:
-        gc.set_threshold(*before)
 
 
 RUNS = {

@@ -27,7 +27,7 @@ from pivot.insight.probe.run import probe_store
 from pivot.solvers.base import FAILURE_MODES
 from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
 
-from datasets import Dataset, DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
+from datasets import DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
 
 ENVS = ("sokoban", "frozenlake")
 
@@ -101,22 +101,6 @@ def test_configs_concatenate_into_all(small_store: Path) -> None:
     assert [cast(dict[str, Any], row)["episode_id"] for row in streamed] == joined["episode_id"][:]
 
 
-@pytest.mark.parametrize("config", ["all", *ENVS, *(f"{env}_episodes" for env in ENVS)])
-def test_streaming_gives_the_same_rows(small_store: Path, config: str) -> None:
-    loaded = _load(small_store, config)
-    for side in ("train", "validation"):
-        stream = cast(IterableDataset, load_dataset(str(small_store / "dataset"), config, split=side, streaming=True))
-        count = 0
-        for streamed, row in zip(stream, loaded[side], strict=True):
-            count += 1
-            assert isinstance(streamed, dict)
-            assert isinstance(row, dict)
-            assert streamed.keys() == row.keys()
-            assert streamed["episode_id"] == row["episode_id"]
-            assert np.array_equal(np.asarray(streamed["images"][-1]), np.asarray(row["images"][-1]))
-        assert count == len(loaded[side])
-
-
 @pytest.mark.parametrize("env", ENVS)
 def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     loaded = _load(small_store, f"{env}_episodes")
@@ -131,14 +115,6 @@ def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
         assert len(row["images"]) == row["num_steps"] + 1
         assert len(row["actions"]) == len(row["responses"]) == len(row["rewards"]) == row["num_steps"]
         assert {image.size for image in row["images"]} == {(192, 192) if env == "sokoban" else (256, 256)}
-
-
-def test_rows_are_read_without_a_cache_too(small_store: Path) -> None:
-    """`Dataset(table)` needs no copy: the schema metadata decodes images and labels by itself."""
-    table = pq.read_table(small_store / "dataset/sokoban/train-00000.parquet")
-    rows = Dataset(table)
-    assert rows.features == Features.from_arrow_schema(DATASET.arrow_with_features())
-    assert isinstance(rows[0]["panel"], Image.Image)
 
 
 def test_the_card_names_the_configs(small_store: Path) -> None:
@@ -233,16 +209,6 @@ def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store
         assert ids == {episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist()}
 
 
-def _ids(root: Path, config: str, cache: Path) -> list[str]:
-    loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), config, cache_dir=str(cache)))
-    return sorted(str(episode) for side in loaded.values() for episode in side["episode_id"])
-
-
-def _stored_ids(root: Path, config: str) -> list[str]:
-    stored = (root / "dataset" / config).glob("*.parquet")
-    return sorted(episode for path in stored for episode in pq.read_table(path)["episode_id"].to_pylist())
-
-
 def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: Path) -> None:
     """Same folder, same card but for a digest: what was loaded before the relabel is not what is there after it."""
     root = copy_store(tiny_store, tmp_path / "store")
@@ -258,15 +224,6 @@ def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: 
         assert rows["completion"][:] == [row["completion"] for row in stored]
         assert rows["episode_id"][:] == [row["episode_id"] for row in stored]
     assert {side: set(rows["episode_id"]) for side, rows in loaded.items()} != sides
-
-
-def test_a_grown_store_is_never_the_cached_one(tmp_path: Path) -> None:
-    root, cache = tmp_path / "store", tmp_path / "cache"
-    for tasks in (2, 3):
-        build_tiny(root, environments={"frozenlake": {"tasks": tasks, "settings": {}}})
-        for config in ("frozenlake", "frozenlake_episodes"):
-            assert _ids(root, config, cache) == _stored_ids(root, config)
-        assert len(_ids(root, "frozenlake_episodes", cache)) == 2 * tasks
 
 
 # Formats

@@ -93,25 +93,6 @@ def test_the_pooled_rates_of_the_paper() -> None:
     assert round(100 * pooled["sigma0_rate"], 1) == 13.6
 
 
-def test_blocks_are_cut_in_order_of_sample_index() -> None:
-    episodes = [_episode(number, 1.0 if number < 8 else 0.0) for number in range(16)]
-    groups = Planted(list(reversed(episodes))).rows("SELECT * FROM groups ORDER BY block")
-    assert [(row["block"], row["successes"], row["all_fail"], row["sigma0"]) for row in groups] == [
-        (0, 8, False, True),
-        (1, 0, True, True),
-    ]
-
-
-def test_short_blocks_are_dropped_and_counted() -> None:
-    episodes = [_episode(number, 0.0) for number in range(15)] + [_episode(number, 1.0, "h") for number in range(7)]
-    planted = Planted(episodes)
-    assert len(planted.rows("SELECT * FROM groups")) == 1
-    assert sorted(row["rollouts"] for row in planted.rows("SELECT * FROM blocks")) == [7, 7, 8]
-    (rates,) = planted.rows("SELECT * FROM group_rates WHERE env = 'sokoban'")
-    assert (rates["groups"], rates["short_blocks"], rates["all_fail_rate"]) == (1, 2, 1.0)
-    assert (rates["episodes"], rates["success_rate"]) == (22, 7 / 22)
-
-
 def test_errors_are_in_no_group() -> None:
     episodes = [_episode(number, None if number in (2, 5) else 0.0) for number in range(10)]
     (group,) = Planted(episodes).rows("SELECT * FROM groups")
