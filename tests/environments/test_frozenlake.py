@@ -15,7 +15,6 @@ from pivot.core.errors import ConfigError, GenerationError, LevelError
 from pivot.environments import grid
 from pivot.environments.base import EnvConfig
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
-from pivot.environments.frozenlake.sprites import LEGEND
 from pivot.environments.navigation.environment import NavigationConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
@@ -64,22 +63,6 @@ class TestFrozenLakeContract(EnvironmentContract):
 def play(env: FrozenLakeEnv, state: str, *names: str) -> list[tuple[float, bool, bool, dict[str, Any]]]:
     env.reset(options={"state": state})
     return [env.step(env.encode_action(name))[1:] for name in names]
-
-
-def test_reaching_the_goal_by_hand() -> None:
-    env = FrozenLakeEnv()
-    steps = play(env, MAP, "up", "down", "down", "right", "invalid", "down", "right", "right")
-    assert [step[0] for step in steps] == [-0.1] * 7 + [-0.1 + 10.0]
-    assert [step[3]["moved"] for step in steps] == [False, True, True, True, False, True, True, True]
-    assert steps[-1][1:] == (True, False, {"moved": True, "remaining_turns": 1, "success": True})
-    assert env.state_text() == MAP + "\n@ 3 3"
-
-
-def test_falling_into_a_hole_ends_the_episode_without_success() -> None:
-    env = FrozenLakeEnv()
-    steps = play(env, MAP, "right", "down")
-    assert steps[-1] == (-0.1, True, False, {"moved": True, "remaining_turns": 7, "success": False})
-    assert env.state_text() == MAP + "\n@ 1 1"
 
 
 def test_the_goal_at_the_last_turn_is_success_not_truncation() -> None:
@@ -181,10 +164,6 @@ def test_a_map_of_another_size_changes_the_observation_space() -> None:
     env = FrozenLakeEnv(FrozenLakeConfig(cell=16))
     frame, _ = env.reset(options={"state": "SFFFFF\nFFFFFG"})
     assert frame.shape == env.observation_space.shape == (32, 96, 3)
-
-
-def test_legend_names_every_cell() -> None:
-    assert set(LEGEND) == {"start", "goal", "frozen", "hole", "player"}
 
 
 def test_a_lost_episode_is_over_after_it_was_restored() -> None:

@@ -13,7 +13,7 @@ from pivot.core.identity import digest
 from pivot.environments import grid
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
 from pivot.environments.sokoban.levels import carve_room
-from pivot.environments.sokoban.sprites import CELL_CODES, LEGEND, PLAYER, WALL, tiles
+from pivot.environments.sokoban.sprites import CELL_CODES, PLAYER, WALL, tiles
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.testing import EnvironmentContract
 
@@ -260,7 +260,3 @@ def test_frames_are_the_tiles_of_the_text() -> None:
                     assert np.array_equal(shown, tiles(16)[codes[char]])
             frame, _, terminated, truncated, _ = env.step(rng.randrange(5))
             over = terminated or truncated
-
-
-def test_legend_names_every_cell() -> None:
-    assert set(LEGEND) == {"wall", "floor", "target", "box", "box on target", "player", "player on target"}

@@ -157,11 +157,6 @@ def summary(results: list[tuple[float, bool, bool, dict[str, Any]]]) -> list[tup
 # --- the four tasks --------------------------------------------------------------------------------------------------
 
 
-def test_stage_counts_are_the_papers() -> None:
-    assert [len(kind.stages) for kind in KINDS.values()] == [2, 3, 3, 2]
-    assert PrimitiveSkillConfig().horizon == 6
-
-
 def test_align() -> None:
     env, results = play(ALIGN, "pick(120,-100,20)|place(0,-100,40)", "pick(130,120,20)", "place(10,120,20)")
     assert summary(results) == [(1.9, 1, False), (-0.1, 1, False), (11.9, 0, True)]
@@ -336,15 +331,6 @@ def test_the_observation_is_three_lines() -> None:
     assert texts["stack"].splitlines()[1] == "Object positions in mm: [(0,-100,20),(100,50,20),(-60,150,20)]"
     scene = Scene({"apple": (-0.4, 0.5, 1.5)}, None, 0.4)
     assert "[(0,0,2),(-300,-360,150)]" in observation_text(KINDS["drawer"], scene)
-
-
-def test_a_state_says_in_a_line_what_matters() -> None:
-    env, _ = play(DRAWER, "pick(-120,150,35)")
-    said = PrimitiveSkillEnv.describe_state(env.state_text())
-    assert said == (
-        "drawer: apple at (-250, 100, 480), drawer open by 180 mm; apple held; achieved: apple grasped"
-    )  # fmt: skip
-    assert PrimitiveSkillEnv.describe_state(ALIGN).endswith("; achieved: nothing")
 
 
 def test_refused_calls_say_so() -> None:

@@ -7,14 +7,14 @@ from time import process_time
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pivot.environments.primitiveskill.actions import ARITY, LARGEST, Primitive, join, read_primitives
+from pivot.environments.primitiveskill.actions import ARITY, Primitive, join, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.levels import draw_level
 from pivot.environments.primitiveskill.state import EMBEDDED, SkillState, parse_state
 from pivot.environments.primitiveskill.table.hand import FINGER_HALF_WIDTH, FINGER_THICK
 from pivot.environments.primitiveskill.table.tabletop import HELD_ABOVE, Table, TabletopWorld
 from pivot.environments.primitiveskill.tasks import CABINET_BOXES, DRAWER_BOXES, KINDS, Box, Point, Scene
-from pivot.tests.environments.primitiveskill.tabletops import cubes, do, table
+from pivot.tests.environments.primitiveskill.tabletops import cubes
 from pivot.tests.tables import load_table
 
 
@@ -126,25 +126,6 @@ def test_names_do_not_matter(case: tuple[SkillState, list[Primitive]]) -> None:
         assert cubes(one.scene) == list(reversed(cubes(other.scene)))
 
 
-corners = (
-    st.tuples(st.integers(-100, 150), st.integers(-200, -110)),
-    st.tuples(st.integers(-100, 150), st.integers(110, 200)),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(*corners, *corners, st.booleans())
-def test_what_is_done_on_either_side_does_not_depend_on_the_order(
-    left: tuple[int, int], right: tuple[int, int], to_left: tuple[int, int], to_right: tuple[int, int], pushes: bool
-) -> None:
-    verb = "push({},{},30,{},{},30)" if pushes else "pick({},{},20)|place({},{},60)"
-    before = 60 if pushes else 0
-    one = verb.format(left[0] - before, left[1], *to_left)
-    other = verb.format(right[0] - before, right[1], *to_right)
-    start = ((float(left[0]), float(left[1]), 20.0), (float(right[0]), float(right[1]), 20.0))
-    assert do(table("align", *start), f"{one}|{other}") == do(table("align", *start), f"{other}|{one}")
-
-
 def small_steps(places: list[Point], hand: Point, end: Point, steps: int) -> list[Point]:
     """Push cubes the slow way: move the hand a little, then everything that is touched, and so on."""
     way = [(b - a) / steps for a, b in zip(hand, end, strict=True)]
@@ -186,10 +167,6 @@ HOSTILE: dict[str, tuple[str, str, str | None]] = load_table(__file__, "hostile_
 """Answers by name: the text, the name of the action that runs, and why the rest is void."""
 
 
-def test_the_table_is_long_enough() -> None:
-    assert len(HOSTILE) >= 40
-
-
 @pytest.mark.parametrize(("answer", "name", "void"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_answer_has_a_typed_outcome(answer: str, name: str, void: str | None) -> None:
     started = process_time()
@@ -219,18 +196,3 @@ def test_whatever_is_read_has_a_normal_form(answer: str) -> None:
         assert read_primitives(name) == (primitives, None)
         assert join(read_primitives(name)[0]) == name
     assert PrimitiveSkillEnv().encode_action(name) == name
-
-
-coordinates = st.integers(-LARGEST, LARGEST)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from(sorted(KINDS)), st.lists(coordinates, min_size=6, max_size=6))
-def test_clipping_keeps_what_is_inside_and_moves_the_rest_to_the_border(task: str, numbers: list[int]) -> None:
-    limits = KINDS[task].workspace
-    clipped = Primitive("push", tuple(numbers)).clipped(limits)
-    for index, (before, after) in enumerate(zip(numbers, clipped.arguments, strict=True)):
-        low, high = limits[index % 3]
-        assert low <= after <= high
-        assert after == (before if low <= before <= high else low if before < low else high)
-    assert clipped.clipped(limits) == clipped

@@ -233,17 +233,6 @@ def test_pixels_are_those_of_cairosvg() -> None:
             assert np.array_equal(pixels, decode(png))
 
 
-def test_whatever_was_drawn_before_does_not_matter() -> None:
-    documents = [draw_target(random.Random(seed)) for seed in range(8)]
-    with Worker() as worker:
-        first = [worker.draw(document).pixels for document in documents]
-        for document in (ENDLESS, svg("<text y='9'>x</text>"), "<svg"):
-            worker.draw(document)
-        again = [worker.draw(document).pixels for document in reversed(documents)]
-    for one, other in zip(first, reversed(again), strict=True):
-        assert same(one, other)
-
-
 STYLES = ('font-family="serif"', 'font-family="No Such Font"', 'style="font: 20px monospace"', "")
 
 

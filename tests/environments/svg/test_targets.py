@@ -138,15 +138,6 @@ def test_a_folder_is_known_by_its_documents(folder: Path, monkeypatch: pytest.Mo
     assert "targets" not in there.decisive()
 
 
-def test_stored_levels_outlive_their_folder(folder: Path) -> None:
-    config = SvgConfig(targets=str(folder))
-    task = SvgEnv.make_task(config, 1)
-    stored = config.model_dump(mode="json") | {"targets": "/gone"}
-    env = SvgEnv.from_settings(stored)
-    frame, _ = env.reset(options={"state": task.initial_state})
-    assert (frame != 255).any()
-
-
 def test_a_folder_without_targets_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.svg").write_text(" ")
     with pytest.raises(ConfigError, match=r"1 entries, none of them"):

@@ -11,17 +11,16 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import numpy as np
 import pytest
 from pivot.core.errors import ConfigError, SimulatorError
 from pivot.core.processes import Child
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
-from pivot.environments.svg.sandbox import pool, process, worker
+from pivot.environments.svg.sandbox import pool, process
 from pivot.environments.svg.sandbox.pool import Pool, rasterise
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import Outcome, Raster
-from pivot.tests.environments.svg.drawing import CIRCLE, draw_alone, draw_beside_a_child, same
+from pivot.tests.environments.svg.drawing import draw_alone, draw_beside_a_child, same
 from pivot.tests.environments.svg.hostile import slow_but_legal, svg, writing
 from pivot.tests.flow_runs import PATIENCE
 
@@ -122,16 +121,6 @@ def test_a_killed_worker_is_replaced() -> None:
             assert worker.pid != first
 
 
-def test_errors_that_stick_end_with_their_document() -> None:
-    """After the first, every text of this worker was invalid, and the cache kept it so."""
-    with Worker() as worker:
-        expected = worker.draw(GOOD).pixels
-        first = worker.pid
-        assert worker.draw(STICKY).outcome is Outcome.RENDER_ERROR
-        assert same(worker.draw(GOOD).pixels, expected)
-        assert worker.pid != first
-
-
 def test_a_plain_error_costs_no_worker() -> None:
     with Worker() as worker:
         worker.draw(GOOD)
@@ -230,12 +219,6 @@ def test_a_worker_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         SvgEnv.check_ready(SvgConfig())
 
 
-def test_statuses_mean_the_same_on_both_sides() -> None:
-    assert worker.STATUSES == process._STATUSES
-    assert worker.HEADER.format == process._HEADER.format
-    assert set(worker.STATUSES) <= set(Outcome)
-
-
 # --- the pool ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,13 +233,6 @@ def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
         for document, raster in zip(mixed, rasters, strict=True):
             if raster.pixels is not None:
                 assert same(worker.draw(document).pixels, raster.pixels)
-
-
-def test_a_pool_starts_no_more_than_it_needs() -> None:
-    with Pool(4) as workers:
-        for seed in range(3):
-            workers.draw(draw_target(random.Random(seed)))
-        assert len(workers.pids) == 1
 
 
 def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +309,3 @@ def test_passing_outcomes_are_not_kept(outcome: Outcome, monkeypatch: pytest.Mon
         rasterise(GOOD)
     assert [rasterise(GOOD).detail for _ in range(2)] == ["first", "first"]
     pool._kept.cache_clear()
-
-
-def test_pictures_of_equal_documents_are_the_same_object() -> None:
-    assert rasterise(CIRCLE).pixels is rasterise(CIRCLE).pixels
-    assert isinstance(rasterise(CIRCLE).pixels, np.ndarray)
