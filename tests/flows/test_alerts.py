@@ -20,7 +20,6 @@ import yaml
 from pivot.core.errors import StoreError
 from pivot.flows import artifacts, metrics, watch
 from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals, expect_runs
-from pivot.tests.cli.command_line import error_of, run
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -305,17 +304,3 @@ def test_usage_is_what_a_store_paid_for(tiny_store: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(artifacts, "query_rows", query_rows)
         used = {"prompt": 8.0, "completion": 2.0, "cost": 0.5}
         assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": used}
-
-
-def test_a_file_that_is_not_text_is_named(folder: Path) -> None:
-    (folder / "pivot-nightly-sokoban.prom").write_bytes(b"\xff\xfe")
-    with pytest.raises(StoreError, match=r"cannot read .*remove it, and the next run writes it again"):
-        RunMetrics("nightly-sokoban", 1.0).follow()
-
-
-def test_the_command_writes_the_rules(tmp_path: Path) -> None:
-    target = tmp_path / "rules.yaml"
-    assert "rule_files" in run("deploy", "--rules", target)
-    assert target.read_bytes() == (ROOT / "flows/alerts.yaml").read_bytes()
-    assert "exists" in str(error_of("deploy", "--rules", target))
-    assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]

@@ -165,21 +165,6 @@ def test_the_dashboard_shows_every_gauge_and_nothing_else() -> None:
     assert labels <= {"deployment", "environment", "what", "role", "kind", "stage", "alertname"}
 
 
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
-    cells = [
-        (x, y)
-        for box in (panel["gridPos"] for panel in DASHBOARD["panels"])
-        for x in range(box["x"], box["x"] + box["w"])
-        for y in range(box["y"], box["y"] + box["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
-    source = yaml.safe_load((DEPLOY / "compose/grafana/provisioning/datasources/prometheus.yaml").read_text())
-    assert {str(panel["datasource"]) for panel in DASHBOARD["panels"]} == {
-        str({"type": "prometheus", "uid": source["datasources"][0]["uid"]})
-    }
-
-
 def test_the_services_of_the_compose_file_fit_together() -> None:
     services, example = COMPOSE["services"], (DEPLOY / "compose/env.example").read_text(encoding="utf-8")
     for name, service in services.items():
@@ -251,16 +236,6 @@ def test_the_manifests_fit_together() -> None:
                 assert not probe or "httpGet" not in probe or probe["httpGet"]["port"] in ports
     selectors = {m["metadata"]["name"]: m["spec"]["selector"] for m in MANIFESTS if m["kind"] == "Service"}
     assert selectors.keys() == {m["spec"]["serviceName"] for m in MANIFESTS if m["kind"] == "StatefulSet"}
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_a_unit_is_confined(unit: Path) -> None:
-    service = unit_of(unit)["Service"]
-    assert service["User"] == ["pivot"]
-    assert service["NoNewPrivileges"] == ["yes"]
-    assert service["CapabilityBoundingSet"] == [""]
-    assert "MemoryDenyWriteExecute" not in service, "numba compiles to executable memory"
-    assert service["SystemCallFilter"] == ["@system-service"]
 
 
 # With tools

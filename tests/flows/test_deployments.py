@@ -1,7 +1,6 @@
 """Everything in prefect.yaml, from the file to finished stores: a server and a worker, as an operator starts them."""
 
 import json
-import os
 import re
 import signal
 import socket
@@ -256,17 +255,6 @@ def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> 
     (artifact,) = served.get("artifacts/filter", {"artifacts": of_this_run})
     (row,) = json.loads(artifact["data"])
     assert (row["environment"], row["episodes"]) == ("frozenlake", 2)
-
-
-def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [*CLI, *map(str, arguments)], env=clean_environment() | env, stderr=subprocess.PIPE, start_new_session=True
-    ) as run:
-        while not list((root / ".receipts").rglob("*.json")):
-            assert run.poll() is None, run.communicate()
-            time.sleep(0.005)
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
 
 
 FLOW = """

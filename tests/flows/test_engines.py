@@ -29,8 +29,8 @@ from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_ou
 from pivot.flows.pipeline import build_store
 from pivot.flows.running import pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
+from pivot.tests.flows.test_labelling import both
 from pivot.tests.models.chat_server import MODEL, ChatServer
-from pivot.tests.models.coaching import asked, guidance_fields
 
 distributed = pytest.importorskip("distributed", reason="needs distributed; make dev installs it")
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
@@ -129,26 +129,15 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     assert fingerprint(tmp_path / "store") == whole
 
 
-def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_workers: Any, tmp_path: Path) -> None:
-    def coach(body: dict[str, Any]) -> dict[str, Any]:
-        return {"text": json.dumps(guidance_fields(asked(body), "Avoid what was fatal here."))}
-
-    with ChatServer(coach, keeps_bodies=False) as server:
-        service = {"base_url": server.url, "cache": ""}
-        config = config_of(3, teacher={"name": "openai", "options": {"model": MODEL}, "service": service})
-        pivot.build(config, tmp_path / "alone")
-        pivot.build(config, tmp_path / "many", workers=0, engine="dask", address=two_workers.scheduler_address)
-    assert fingerprint(tmp_path / "many") == fingerprint(tmp_path / "alone")
-
-
 @pytest.mark.parametrize(
     "cluster", [pytest.param("ray", marks=[needs_ray, pytest.mark.operations]), "dask"], indirect=True
 )
-def test_a_served_policys_episodes_are_played_by_the_cluster(cluster: tuple[str, str], tmp_path: Path) -> None:
+def test_served_episodes_and_labels_are_made_by_the_cluster(cluster: tuple[str, str], tmp_path: Path) -> None:
     engine, address = cluster
-    with ChatServer(keeps_bodies=False) as server:
+    with ChatServer(both, keeps_bodies=False) as server:
         service = {"base_url": server.url, "cache": "", "max_concurrency": 4}
-        config = config_of(6, policy={"name": "openai", "options": {"model": MODEL}, "service": service})
+        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        config = config_of(6, policy=part, teacher=part)
         pivot.build(config, tmp_path / "alone")
         server.log.most_in_flight = 0
         pivot.build(config, tmp_path / "many", workers=0, engine=engine, address=address)

@@ -2,33 +2,28 @@
 
 import io
 import json
-import random
 from collections import defaultdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pivot
 import pytest
 from PIL import Image
 from pivot.collage import collage, collage_layout, panel
-from pivot.core.errors import ConfigError, StoreError
+from pivot.core.errors import StoreError
 from pivot.core.images import decode, encode_jpeg
 from pivot.core.progress import Reporter
 from pivot.datasets.export.card import card_text
 from pivot.datasets.export.describe import find_episode
-from pivot.datasets.store.config import make_config
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Outcome
 from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
-from pivot.tests.cli.command_line import run, run_config
+from pivot.tests.cli.command_line import run
 from pivot.tests.stores import Rows, copy_store, need_at_pivots, problems, read_rows
-
-from datasets import DatasetDict, load_dataset
 
 RUNS: dict[str, dict[str, Any]] = {
     "navigation": {"tasks": 4, "rollouts": 3, "seed": 2},
@@ -218,22 +213,6 @@ def test_collage_and_panel_of_svg_show_target_and_drawings(stores: dict[str, Pat
         assert np.array_equal(shown, panel(drawings, row["pivot_step"]))
 
 
-def test_a_library_loads_it(stores: dict[str, Path], tmp_path: Path) -> None:
-    store = stores["primitiveskill"]
-    loaded = cast(DatasetDict, load_dataset(str(store / "dataset"), "primitiveskill", cache_dir=str(tmp_path)))
-    rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
-    assert len(rows) == len(failures(store, "primitiveskill"))
-    for row in rows:
-        assert (row["certificate"]["kind"], row["certificate"]["unit"]) == ("heuristic", "stages")
-        target = target_of(row)
-        assert (target["pivot_step"], target["failure_mode"]) == (row["pivot_step"], row["failure_mode"])
-        assert f"step {row['pivot_step']}" in target["failure_reason"]
-        assert row["action_log"].startswith("step 0: action=")
-        assert "remaining_stages=" in row["action_log"]
-        [image] = row["images"]
-        assert image.size[0] > 900
-
-
 # Views for people
 
 
@@ -292,11 +271,6 @@ def test_relabelling_changes_the_words_of_targets_only(stores: dict[str, Path], 
     assert "paper's words" not in (stores["svg"] / "dataset/README.md").read_text()
 
 
-def test_an_unknown_vocabulary_is_refused() -> None:
-    with pytest.raises(ConfigError, match="target_vocabulary"):
-        make_config({"environments": {"svg": {"tasks": 1, "settings": {}}}, "target_vocabulary": "mine"})
-
-
 def test_card_and_rows_name_the_scorer(stores: dict[str, Path]) -> None:
     opened = Store.open(stores["svg"])
     card = card_text(opened, "dataset", opened.run_record(), opened.manifest(), True)
@@ -314,33 +288,3 @@ def test_a_store_does_not_mix_scorers(stores: dict[str, Path], tmp_path: Path) -
     other = {"tasks": 4, "settings": {"scorer": "dino+dreamsim"}}
     with pytest.raises(StoreError, match=r"settings of svg \(scorer"):
         pivot.build({"environments": {"svg": other}, "rollouts": 5}, root)
-
-
-def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
-    folder, root = tmp_path / "icons", tmp_path / "store"
-    folder.mkdir()
-    for seed in range(3):
-        (folder / f"{seed}.svg").write_text(draw_target(random.Random(seed)))
-
-    def built() -> tuple[int, dict[str, str]]:
-        runs = {"svg": {"tasks": 2, "settings": {"targets": str(folder)}}}
-        reused = pivot.build({"environments": runs, "rollouts": 2}, root).reused_shards
-        tables = {name: each.sha256 for name, each in Store.open(root).manifest().items() if name.endswith(".parquet")}
-        return reused, tables
-
-    _, before = built()
-    folder = folder.rename(tmp_path / "moved")
-    assert built() == (1, before)
-    assert verify_store(root, Reporter()).problems == []
-
-
-def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
-    config = run_config("svg --tasks 1 --set svg.scorer=pixel --target-vocabulary paper")
-    assert config.environments["svg"].settings["scorer"] == "pixel"
-    assert config.target_vocabulary == "paper"
-    with pytest.raises(ConfigError, match="unknown scorer 'guess'"):
-        run_config("svg --tasks 1 --set svg.scorer=guess")
-    with pytest.raises(ConfigError, match="not part of this build"):
-        run_config("sokoban --tasks 1 --set svg.scorer=pixel")
-    with pytest.raises(ConfigError, match="nowhere"):
-        run_config(f"svg --tasks 1 --set svg.targets={tmp_path / 'nowhere'}")

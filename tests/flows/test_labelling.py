@@ -1,6 +1,5 @@
 """Labels of a writer behind a server: one loop asks about all shards, whatever fails, stops or is killed meanwhile."""
 
-import pickle
 import signal
 import threading
 import time
@@ -11,7 +10,6 @@ from typing import Any, ClassVar
 import pivot
 import polars as pl
 import pytest
-from pivot.core import plugins
 from pivot.core.errors import ServerGoneError
 from pivot.core.messages import EncodedFrame
 from pivot.core.plugins import Settings
@@ -202,9 +200,3 @@ def test_a_third_partys_writer_that_only_writes_still_works(tmp_path: Path, monk
     assert sum(Telegrapher.batch_sizes) == labels.height > 0
     assert labels["guidance_prose"].str.ends_with("think.").all()
     assert set(labels["failure_reason"]) == {""}  # free text enters no target
-
-
-@pytest.mark.parametrize("env", plugins.names("environments"))
-def test_what_a_request_holds_travels_between_processes(env: str) -> None:
-    profile = plugins.load("environments", env).profile
-    assert pickle.loads(pickle.dumps(profile)) == profile

@@ -20,7 +20,6 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
 from pivot.flows.pipeline import BuildResult
-from pivot.tests.cli.command_line import run
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of, fingerprint
 
@@ -247,9 +246,3 @@ def test_a_merge_that_a_prune_disturbs_can_be_repeated_when_the_night_is_back(
     merge(nights, tmp_path / "new")
     merge(stores[:2], tmp_path / "whole")
     assert fingerprint(tmp_path / "new") == fingerprint(tmp_path / "whole")
-
-
-def test_the_command_says_what_it_made(stores: list[Path], tmp_path: Path) -> None:
-    shown = run("merge", stores[0], stores[3], "--out", tmp_path / "new", "--workers", "1")
-    assert "holds 12 episodes in 2 shards" in shown
-    assert f"pivot verify {tmp_path / 'new'}" in shown

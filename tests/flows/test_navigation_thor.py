@@ -253,16 +253,6 @@ def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[st
     assert unity.alive == 0
 
 
-def test_a_policy_that_needs_our_rooms_is_refused_before_the_simulator_starts(
-    unity: StandInUnity, files: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr("pivot.environments.navigation.environment.ThorWorld", lambda: ThorWorld(unity))
-    with pytest.raises(ConfigError, match="the scripted policy plays navigation in embedded rooms"):
-        build(files, tmp_path / "store")
-    assert unity.controllers == []
-
-
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     """Re-execution may be off by millimetres, not by steps."""
     root = tmp_path / "store"

@@ -16,10 +16,9 @@ from pivot.core.progress import Reporter
 from pivot.core.storage import Url, objects, open_storage
 from pivot.core.storage.lease import LOCK, VARIABLE
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.config import make_config
 from pivot.datasets.store.location import refuse_while_written
 from pivot.datasets.store.nights import nights_of, write_nights_card
-from pivot.datasets.store.store import DATABASE, RUN, Store
+from pivot.datasets.store.store import DATABASE, RUN
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
@@ -302,8 +301,3 @@ def test_a_writer_that_lost_its_lease_writes_no_more(
     threading.Event().wait(3.0)  # until the other's lease is over, which nobody renews
     pivot.build(SMALL, root)
     assert promised(root) == small
-
-
-def test_the_store_knows_its_config_anywhere(stored: Url) -> None:
-    assert Store.open(stored).config == make_config(CONFIG)
-    assert Store.open(stored).run.home == str(stored)

@@ -119,17 +119,6 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
     assert verify_store(tmp_path, Reporter()).problems == []
 
 
-def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: True))
-    result = pivot.build(CONFIG, tmp_path / "store")
-    assert result.pending_episodes == 5 * ROLLOUTS
-    assert {counts["accepted"] for counts in result.environments.values()} == {0}
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    pivot.build(CONFIG, tmp_path / "faultless")
-    assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0
-    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
-
-
 def test_a_store_that_grows_makes_its_pending_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = config_of({"sokoban": 3}, rollouts=ROLLOUTS, policy={"name": "flaky"})
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))

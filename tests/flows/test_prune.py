@@ -70,15 +70,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Nights
 
 
-@pytest.mark.parametrize(
-    ("rule", "days", "gone"),
-    [("3d", (1, 6, 7, 10), 2), ("3d", (1,), 0), ("3d", (1, 2), 1), ("2", (1, 2, 3), 1), ("30", (1,), 0)],
-)
-def test_the_rule_keeps_the_newest_nights(rule: str, days: tuple[int, ...], gone: int) -> None:
-    nights = [f"2026-01-{day:02d}" for day in days]
-    assert Retention.parse(rule).expired(nights, date(2026, 1, 10)) == nights[:gone]
-
-
 @pytest.mark.parametrize("rule", ["0", "0d", "-1", "d", "14 d", "two", "14w", "٣"])
 def test_a_rule_that_keeps_nothing_or_says_nothing_is_refused(rule: str) -> None:
     with pytest.raises(ConfigError, match="expected days such as 14d"):

@@ -82,12 +82,6 @@ def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Pat
     assert [name for name in files_of(store) if name.startswith((".dataset", ".commit", ".tmp"))] == []
 
 
-def test_the_new_dataset_is_the_one_that_a_build_with_that_config_makes(store: Path, tmp_path: Path) -> None:
-    relabel(store, BY_EPISODE)
-    pivot.build(CONFIG | BY_EPISODE, tmp_path / "direct")
-    assert _dataset(store) == _dataset(tmp_path / "direct")
-
-
 def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: Path) -> None:
     relabel(store, {"log": "actions"})
     assert verify_store(store, Reporter()).problems == []

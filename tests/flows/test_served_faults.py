@@ -13,7 +13,6 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot.core.errors import ServerGoneError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
@@ -22,7 +21,7 @@ from pivot.datasets.verify.verify import verify_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.flows.victim import Victim
-from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, MODEL, ChatServer, number_of, served, stop_after, walker
+from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, MODEL, ChatServer, number_of, served, walker
 
 QUICK: dict[str, Any] = {
     "cache": "",
@@ -187,40 +186,6 @@ def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
     assert steps["response_token_ids"].list.len().to_list() == [5] * len(steps)
     assert steps["response_logprobs"].to_list() == [[-0.25, -0.5, -0.75, -1.0, -1.25]] * len(steps)
     assert all(body["logprobs"] and body["return_token_ids"] for body in server.log.bodies)
-
-
-def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> None:
-    unknown = frozenset({"return_token_ids", "logprobs", "seed"})
-    with served(unknown_fields=unknown) as server:
-        result = pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
-    assert result.pending_episodes == 0
-    steps = load_store(tmp_path / "store").steps.collect()
-    assert len(steps) >= 2
-    assert "max_tokens" in server.log.bodies[-1]
-    assert not unknown & server.log.bodies[-1].keys()
-
-
-def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    with served(slots=4) as server:
-        config = config_at(server, {"sokoban": 4}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
-        config |= {"tasks_per_shard": 1}
-        pivot.build(config, tmp_path / "whole")
-        gone = stop_after(server, server.log.answered // 2)
-        started = time.monotonic()
-        with pytest.raises(
-            ServerGoneError, match=r"no answer from http://127.* finished episodes are kept.*same command"
-        ):
-            pivot.build(config, tmp_path / "store")
-        assert time.monotonic() - started < 120  # of the 180 that a server gets by default
-        gone.join()
-        answered = server.log.answered
-        server.start()
-        result = pivot.build(config, tmp_path / "store")
-    assert result.pending_episodes == 0
-    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    # Only what was in flight when the server went away is asked again; without a call cache, too.
-    steps = len(load_store(tmp_path / "store").steps.collect())
-    assert server.log.answered < answered + steps
 
 
 @pytest.mark.xdist_group("kill")

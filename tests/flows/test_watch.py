@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 import pivot
 import prefect
 import pytest
 import yaml
 from pivot.datasets.store.config import make_config
 from pivot.flows import artifacts
-from pivot.flows.artifacts import Artifacts, data_uri, show_store
+from pivot.flows.artifacts import Artifacts
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
-from pivot.flows.pipeline import BuildResult
 from pivot.flows.watch import Watch
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
@@ -58,20 +56,6 @@ def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
     """A watch, its output, and its clock."""
     shown, clock = Shown(), Clock()
     yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
-
-
-def test_a_shard_is_a_line_and_is_added_up(
-    watched: tuple[Watch, Shown, Clock], caplog: pytest.LogCaptureFixture
-) -> None:
-    watch, _, _ = watched
-    with caplog.at_level(logging.INFO, LOG.name):
-        watch.stored("rollout", "sokoban/00000", 1.25, 1000, reused=False)
-        watch.stored("rollout", "sokoban/00001", 0.01, 500, reused=True)
-    assert caplog.messages == [
-        "rollout sokoban/00000: 1.25 s, 1000 bytes",
-        "rollout sokoban/00001: kept, 500 bytes",
-    ]
-    assert watch.metrics.stages == {"rollout": StageTotals(1, 1, 1.25, 1500)}
 
 
 def test_a_build_tells_of_every_stage_of_every_shard(
@@ -135,24 +119,6 @@ def test_a_server_that_refuses_an_artifact_ends_no_run(
     broken = Artifacts(LOG, str(uuid4()), "night")
     broken.table("counts", [{"a": 1}], "counts")
     assert caplog.text.count("is not shown (OSError: no server)") == 1
-
-
-def test_nothing_is_computed_for_pages_that_nobody_sees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    missing = BuildResult(tmp_path / "missing", False, 0, 1, {"sokoban": {"failed": 1}})
-    show_store(Shown(), missing)
-    assert caplog.text.count("is not shown") == 2  # no such store
-    caplog.clear()
-    show_store(Artifacts(LOG, None, "night"), missing)
-    assert caplog.text == ""
-
-
-def test_a_picture_is_small() -> None:
-    noise = np.random.default_rng(0).integers(0, 255, (600, 1200, 3), dtype=np.uint8)
-    assert data_uri(noise).startswith("data:image/jpeg;base64,")
-    plain = np.full((600, 1200, 3), 255, dtype=np.uint8)
-    plain[100:300, 100:500] = (200, 30, 45)
-    assert data_uri(plain).startswith("data:image/png;base64,")
-    assert len(data_uri(plain)) < 4000
 
 
 # The documentation
