@@ -87,41 +87,6 @@ def test_the_example_of_the_module_runs_as_it_is_written(tmp_path: Path, monkeyp
 # certify
 
 
-def test_a_wasted_budget_is_a_timeout() -> None:
-    verdict = pivot.certify("sokoban", ROOM, ["right", "left"], horizon=2)
-    assert (verdict.pivot_step, verdict.failure_mode) == (1, "timeout")
-    certificate = verdict.certificate
-    assert (certificate.kind, certificate.unit, certificate.reachable_after) == ("exact", "moves", True)
-    assert (certificate.budget_before, certificate.before) == (1, 1)
-    assert (certificate.budget_after, certificate.after) == (0, 2)
-    assert (verdict.witness, verdict.feasible_actions) == (("right",), ("right",))
-
-
-def test_a_box_against_the_wrong_wall_is_a_deadlock() -> None:
-    room = "#####\n#@  #\n# $ #\n#  .#\n#####"
-    verdict = pivot.certify("sokoban", room, ["right", "right", "down", "left", "up"], horizon=9)
-    assert (verdict.pivot_step, verdict.failure_mode) == (3, "deadlock")
-    assert (verdict.certificate.before, verdict.certificate.after) == (6, None)
-    assert verdict.certificate.reachable_after is False
-    assert verdict.witness == ("up", "left", "down", "left", "down", "right")
-
-
-def test_a_fall_is_a_deadlock() -> None:
-    verdict = pivot.certify("frozenlake", LAKE, ["right", "down"], horizon=9)
-    assert (verdict.pivot_step, verdict.failure_mode) == (1, "deadlock")
-    assert verdict.certificate.reachable_after is False
-    assert verdict.certificate.after is None
-    assert set(verdict.feasible_actions) == {"up", "left", "right"}
-    assert verdict.witness is not None
-    assert len(verdict.witness) == verdict.certificate.before == 5
-
-
-def test_a_level_that_was_lost_from_the_start() -> None:
-    verdict = pivot.certify("frozenlake", LAKE, ["right"], horizon=5)
-    assert verdict.infeasible_at_start
-    assert (verdict.pivot_step, verdict.witness) == (0, None)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
@@ -131,11 +96,7 @@ def test_a_level_that_was_lost_from_the_start() -> None:
             "unknown solver 'chess'; registered: frozenlake, gym, navigation",
         ),
         (("sokoban", ROOM, ["right", "right"], 9), CertifyError, "not_a_failure"),
-        (("sokoban", ROOM, [], 9), CertifyError, "no actions"),
-        (("sokoban", ROOM, ["up"] * 3, 2), CertifyError, "3 actions, more than its horizon of 2"),
         (("sokoban", ROOM, ["jump"], 9), CertifyError, "unknown action 'jump' at step 0; use one of up, down"),
-        (("sokoban", "######", ["up"], 9), CertifyError, "no player"),
-        (("frozenlake", "SFXG", ["up"], 9), CertifyError, "unknown symbol 'X' in row 1, column 3"),
     ],
 )
 def test_what_cannot_be_certified_says_why(arguments: tuple[Any, ...], error: type[Exception], named: str) -> None:
@@ -194,33 +155,17 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "error", "named"),
     [
-        ({"environments": {}}, ConfigError, "environments"),
-        ({}, ConfigError, "config field environments"),
-        (config_of(0), ConfigError, "tasks"),
         (config_of(1, colour="red"), ConfigError, "unknown config field colour; known: environments, rollouts, seed"),
-        (config_of(1, rollouts=0), ConfigError, "rollouts"),
-        (config_of(1, split="level"), ConfigError, "split"),
         (
             config_of({"chess": 1}),
             PluginError,
             "unknown environment 'chess'; registered: frozenlake, gym, navigation, primitiveskill, sokoban",
         ),
-        (
-            config_of(1, policy={"name": "oracle"}),
-            PluginError,
-            "'oracle'; registered: imported, mixed, openai, scripted",
-        ),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),
-        (config_of(1, teacher={"name": "human"}), PluginError, "unknown writer 'human'; registered: openai, template"),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxs": 2}}}},
             ConfigError,
             "unknown setting sokoban.boxs; did you mean 'boxes'? known:",
-        ),
-        (
-            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": "many"}}}},
-            ConfigError,
-            "found 'many', expected a whole number",
         ),
         (
             {"environments": {"frozenlake": {"tasks": 400, "settings": {"size": 2}}}},
@@ -239,19 +184,6 @@ def test_what_cannot_be_built_says_why_and_leaves_no_store(
     assert not (tmp_path / "store" / "manifest.json").exists()
     with pytest.raises(StoreError, match="is not a PIVOT store"):
         pivot.load_store(tmp_path / "store")
-
-
-def test_load_store_names_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere does not exist, so it is not a PIVOT store; make one with"):
-        pivot.load_store(tmp_path / "nowhere")
-    pivot.build(config_of(1), tmp_path)
-    (tmp_path / "steps/sokoban/00000.parquet").unlink()
-    with pytest.raises(StoreError, match=r"steps/sokoban/00000\.parquet is missing"):
-        pivot.load_store(tmp_path)
-    pivot.build(config_of(1), tmp_path)
-    (tmp_path / "manifest.json").unlink()
-    with pytest.raises(StoreError, match=r"did not finish; finish it with: pivot build --config"):
-        pivot.load_store(tmp_path)
 
 
 # The other commands

@@ -304,15 +304,6 @@ def test_the_lock_is_free_after_an_error_and_refused_twice_in_one_process(tmp_pa
         pass
 
 
-def test_a_store_cannot_stand_on_a_file(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file")
-    with (
-        pytest.raises(StoreError, match="a file stands where a folder is needed"),
-        LocalStorage(tmp_path / "store").lock(),
-    ):
-        pass
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"files": {}}x'])
 def test_json_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.json").write_bytes(content)

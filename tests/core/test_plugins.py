@@ -14,7 +14,7 @@ from pivot.core import plugins
 from pivot.core.blame import blamed
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
-from pivot.environments.base import EnvProfile, PivotEnv
+from pivot.environments.base import EnvProfile
 from pivot.environments.sokoban import SokobanEnv
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
 from pivot.rollouts.policies.scripted import ScriptedPolicy
@@ -39,14 +39,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
 
 def point(value: str, name: str = "toy") -> EntryPoint:
     return EntryPoint(name=name, value=value, group="pivot.environments")
-
-
-@pytest.mark.parametrize("name", ["sokoban", "frozenlake"])
-def test_the_embedded_environments_are_registered(name: str) -> None:
-    assert name in plugins.names("environments")
-    env_type = plugins.load("environments", name)
-    assert issubclass(env_type, PivotEnv)
-    assert env_type.profile.name == name
 
 
 def test_what_is_part_of_pivot_fits_its_contract() -> None:

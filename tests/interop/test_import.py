@@ -34,19 +34,6 @@ def _labels(root: Path, by: dict[str, str] | None = None) -> dict[str, Any]:
     return {(by or {}).get(name, name): [row[each] for each in LABEL] for name, row in zip(names, rows, strict=True)}
 
 
-@pytest.mark.parametrize("per_turn", [1, 3])
-def test_round_trip_gives_the_same_labels(built: Path, tmp_path: Path, per_turn: int) -> None:
-    source = lines_of_store(built, tmp_path / "source", per_turn)
-    result = pivot.import_rollouts(source, tmp_path / "store", model="tiny")
-    assert result.problems == []
-    assert all(counts[False] == 0 for counts in result.compared.values())
-    rows = imports_of(tmp_path / "store")
-    assert all(row["frames_agree"] and row["rewards_agree"] and row["end_agrees"] for row in rows)
-    ids = {str(row["episode_id"]): str(row["source_id"]) for row in rows}
-    assert _labels(tmp_path / "store", ids) == _labels(built)
-    assert problems(tmp_path / "store") == []
-
-
 def test_a_turn_with_fewer_actions_spends_its_budget(tmp_path: Path) -> None:
     # The level takes two moves and the budget is two turns of two actions: one wasted slot is allowed, three are not.
     source = write_lines(tmp_path / "source", episode(["up"], ["right", "down"], actions_per_turn=2))
@@ -263,25 +250,6 @@ def test_settings_are_compared_with_the_defaults_of_the_store(tmp_path: Path) ->
         result = pivot.import_rollouts(write_lines(tmp_path / name, *lines), tmp_path / f"store-{name}")
         assert [problem.place for problem in result.problems] == ["episodes.jsonl line 2"]
         assert f"sokoban.step_reward is {words}" in result.problems[0].detail
-
-
-def test_progress_counts_the_episodes_of_the_source(tmp_path: Path) -> None:
-    class Totals(pivot.Reporter):
-        def __init__(self) -> None:
-            self.totals: dict[str, int] = {}
-            self.done = Counter[str]()
-
-        def start(self, stage: str, total: int) -> None:
-            self.totals[stage] = total
-
-        def advance(self, stage: str, amount: int) -> None:
-            self.done[stage] += amount
-
-    other = LEVEL.replace("@ $", " @$")
-    lines = [episode(*["up"] * 4, id=str(number)) for number in range(5)] + [episode("up", initial_state=other)]
-    totals = Totals()
-    pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store", reporter=totals)
-    assert totals.totals["label"] == totals.totals["export"] == 6 and totals.done["label"] == 6
 
 
 def test_the_schema_file_is_that_of_the_models() -> None:

@@ -113,6 +113,8 @@ def test_own_format(built: Path, tmp_path: Path) -> None:
     result = pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
     same_labels(built, tmp_path / "store", result)
     assert all(counts[False] == 0 for counts in result.compared.values())
+    agree = ("frames_agree", "rewards_agree", "end_agrees")
+    assert all(row[name] for row in imports_of(tmp_path / "store") for name in agree)
 
 
 def test_distances_of_navigation_give_the_same_pivots(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -11,7 +10,6 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
-from pivot.core.records import to_row
 from pivot.labeling.base import (
     Draft,
     FailedEpisode,
@@ -27,11 +25,10 @@ from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.prose import is_refusal
 from pivot.labeling.statements import Statement
-from pivot.labeling.target import MAX_TARGET_CHARS, build_target
+from pivot.labeling.target import build_target
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.solvers.base import FAILURE_MODES, Case, Certificate, Solver, Unsolved, Verdict
-from pivot.tests.labeling.episodes import random_failures, record
-from pivot.tests.labeling.reasons import count_reject_reasons
+from pivot.tests.labeling.episodes import record
 
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
 """The box has to go right, then down; pushed up to the wall it is lost."""
@@ -130,29 +127,6 @@ def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
 # Clean records
 
 
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_clean_records_pass_every_filter(env: str) -> None:
-    episodes = random_failures(env, 150, seed=3)
-    labels = label_episodes(episodes, solver_of(env), TemplateWriter(), FILTERS, "1")
-    assert count_reject_reasons(labels) == Counter()
-    assert all(label.accepted for label in labels)
-    assert {label.failure_mode for label in labels} == {"timeout", "deadlock"}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"rows": 8, "cols": 7, "boxes": 2, "max_solution": 30, "horizon": 14, "cell": 16},
-        {"horizon": 2},
-        {"horizon": 1, "min_solution": 2},
-    ],
-)
-def test_clean_sokoban_records_of_other_settings_pass(settings: dict[str, Any]) -> None:
-    episodes = random_failures("sokoban", 40, seed=5, **settings)
-    labels = label_episodes(episodes, solver_of("sokoban"), TemplateWriter(), FILTERS, "1")
-    assert count_reject_reasons(labels) == Counter()
-
-
 # The replay rule
 
 REPLAY_FAULTS: dict[str, tuple[Change, str]] = {
@@ -240,9 +214,10 @@ def test_a_step_that_the_episode_does_not_have_is_rejected(step: int) -> None:
     assert str(detail) == f"out_of_range: pivot_step {step} is not in [0, 8]"
 
 
-def test_a_secondary_mode_of_another_environment_is_rejected() -> None:
+@pytest.mark.parametrize("modes", [("timeout", ("deadlock", "blocked")), ("blocked", ())])
+def test_a_mode_of_another_environment_is_rejected(modes: tuple[str, tuple[str, ...]]) -> None:
     episode = lake_timeout()
-    verdict = Verdict(0, "timeout", Certificate("exact", "moves", 9, 8, 5, 6, True), ("deadlock", "blocked"))
+    verdict = Verdict(0, modes[0], Certificate("exact", "moves", 9, 8, 5, 6, True), modes[1])
     detail = ModeFilter().check(episode, Draft(verdict, None, "", solver_of("frozenlake")))
     assert str(detail) == "unknown: 'blocked' is not a mode of frozenlake: timeout, deadlock"
 
@@ -427,51 +402,3 @@ def test_every_wording_is_read_back_as_what_it_was_rendered_from(env: str) -> No
 
 
 # Counts
-
-
-def test_counts_equal_what_was_planted() -> None:
-    """One fault for every rule, one record with two faults, and clean records between them."""
-    dead = room("down", "right", "up", "up")
-    honest = solver_of("sokoban").certify([Case(ROOM, dead.actions, 9)])[0]
-    assert isinstance(honest, Verdict)
-    late = room("up", "right")
-    fall = lake_fall()
-    late_step = labels_of(late)[0].pivot_step
-    planted: list[tuple[FailedEpisode, GuidanceWriter | None, Solver | None, list[str]]] = [
-        (dead, None, None, []),
-        (fall, None, None, []),
-        (late, FixedTeacher(f"At step {late_step}: " * MAX_TARGET_CHARS), None, ["target"]),
-        (late, None, LyingSolver(Verdict(0, "blocked", honest.certificate), solver_of("sokoban")), ["mode"]),
-        (replace(late, rewards=at(late.rewards, 0, 0.0)), None, None, ["replay"]),
-        (late, FixedTeacher("Think harder."), None, ["guidance"]),
-        (dead, None, LyingSolver(replace(honest, pivot_step=1), solver_of("sokoban")), ["sokoban_deadlock"]),
-        (late, FixedTeacher(f"After step {late_step} the agent solved the room."), None, ["guidance"]),
-        (replace(fall, rewards=at(fall.rewards, 0, 0.0)), FixedTeacher(" "), None, ["guidance", "replay"]),
-    ]
-    labels = []
-    for episode, teacher, solver, expected in planted:
-        label, reasons = labels_of(episode, teacher, solver)
-        assert sorted(reason.split(":")[0] for reason in reasons) == expected
-        labels.append(label)
-    assert count_reject_reasons(labels) == {
-        "target": 1,
-        "mode": 1,
-        "replay": 2,
-        "guidance": 3,
-        "sokoban_deadlock": 1,
-    }
-    assert [label.accepted for label in labels] == [True, True] + [False] * 7
-    assert set(count_reject_reasons(labels)) == {rule.name for rule in FILTERS}
-    rejected = to_row(labels[-1])["reject_reasons"]
-    assert {tuple(reason) for reason in rejected} == {("name", "kind", "detail")}
-
-
-def test_a_rule_is_silent_about_other_environments() -> None:
-    names = {rule.name: rule.environments for rule in FILTERS}
-    assert names["sokoban_deadlock"] == {"sokoban"}
-    assert [name for name, envs in names.items() if envs is None] == [
-        "guidance",
-        "mode",
-        "replay",
-        "target",
-    ]

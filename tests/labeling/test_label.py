@@ -111,12 +111,6 @@ def test_labelling_twice_gives_equal_labels_in_any_batches(batches: list[list[Fa
         assert label(episodes[::-1]) == whole[::-1]
 
 
-def test_label_version_is_stored() -> None:
-    episodes = random_failures("frozenlake", 3)
-    first, second = label(episodes), label_episodes(episodes, solver_of("frozenlake"), TemplateWriter(), FILTERS, "2")
-    assert [replace(made, label_version="2") for made in first] == second
-
-
 def test_nothing_to_label() -> None:
     assert label_episodes([], solver_of("sokoban"), TemplateWriter(), FILTERS, "1") == []
 
@@ -141,12 +135,6 @@ def test_records_without_a_verdict_are_kept_with_the_reason() -> None:
         assert to_row(made)["certificate"] is None
         assert made.prompt_hash == made.prompt.prompt_hash
     assert all(made.accepted for made in labels[:-4])
-
-
-def test_solver_limit_is_a_reason() -> None:
-    episodes = random_failures("sokoban", 5, seed=2)
-    labels = label(episodes, solver=plugins.load("solvers", "sokoban")(max_states=1))
-    assert count_reject_reasons(labels) == {"solver_limit": 5}
 
 
 @pytest.mark.parametrize("column", ["payloads", "rewards", "infos", "action_valid", "frame_ids", "actions"])

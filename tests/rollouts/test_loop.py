@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from pivot.core.errors import ConfigError, PolicyError
 from pivot.core.identity import derive_seed
@@ -147,7 +146,7 @@ def test_environments_are_reused() -> None:
     [
         ([say("right")], "..A..G", StopReason.SUCCESS, True, ["right"] * 3),
         ([say("right")], "A....G", StopReason.SUCCESS, True, ["right"] * 5),  # on the last turn
-        ([say("left")], "x.A..G", StopReason.LOST, False, ["left"] * 2),
+        ([say("left")], "o.A..G", StopReason.LOST, False, ["left"] * 2),
         ([say("left")], "..A..G", StopReason.HORIZON, False, ["left"] * 5),
         ([""], "..A..G", StopReason.HORIZON, False, ["invalid"] * 5),
         (["<action>right</action>"], "..A..G", StopReason.SUCCESS, True, ["right"] * 3),
@@ -251,7 +250,7 @@ def test_success_by_return() -> None:
     class Scored(CorridorEnv):
         """The same corridor without a success bit."""
 
-        profile = replace(CorridorEnv.profile, has_success_bit=False, success_return=9.85)
+        profile = replace(CorridorEnv.profile, has_success_bit=False, success_return=9.75)
 
     for state, success in (("...A.G", True), ("..A..G", False)):
         task = Task("t", 0, state, "reach G")
@@ -260,10 +259,3 @@ def test_success_by_return() -> None:
         assert episode.success is success
         assert episode.failed is not success
         assert episode.stop_reason is (StopReason.SUCCESS if success else StopReason.LOST)
-
-
-def test_frames_are_encoded_once_a_task() -> None:
-    (rollouts,) = rolled(Drifter(), tasks=TASKS[:1], rollouts=8)
-    steps = sum(len(episode.steps) for episode in rollouts.episodes)
-    assert len(rollouts.frames) <= 12 < steps
-    assert all(isinstance(decode(frame.image), np.ndarray) for frame in rollouts.frames.values())

@@ -59,7 +59,7 @@ def test_turn_seeds_and_request_ids() -> None:
 
 
 def test_a_plan_grows_without_changing() -> None:
-    config = CorridorConfig(length=40)
+    config = CorridorConfig(length=16)
     long = plan_tasks(CorridorEnv, config, 3, 40)
     for count in (0, 1, 7, 39):
         assert plan_tasks(CorridorEnv, config, 3, count) == long[:count]
@@ -67,12 +67,12 @@ def test_a_plan_grows_without_changing() -> None:
 
 
 def test_levels_of_a_plan_are_distinct_down_to_the_last_one() -> None:
-    # A corridor of length 6 has 4 starts, with and without a hole: 8 levels.
-    tasks = plan_tasks(CorridorEnv, CONFIG, 0, 8)
+    config = CorridorConfig(length=4)  # 2 starts, with and without a pit, in two directions: 8 levels
+    tasks = plan_tasks(CorridorEnv, config, 0, 8)
     assert len({task.initial_state for task in tasks}) == 8
     assert len({task.task_id for task in tasks}) == 8
     with pytest.raises(GenerationError, match=r"no level for task 8 .* at most 8 tasks"):
-        plan_tasks(CorridorEnv, CONFIG, 0, 9)
+        plan_tasks(CorridorEnv, config, 0, 9)
 
 
 def test_equal_levels_of_different_seeds_are_planned_once() -> None:

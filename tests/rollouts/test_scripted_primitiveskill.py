@@ -1,6 +1,5 @@
 """Check the scripted stand-in of PrimitiveSkill, the perfect policy inside it, and the policy of several players."""
 
-import json
 import random
 from collections import Counter
 from typing import Any, cast
@@ -89,14 +88,6 @@ def test_the_pictures_of_all_levels_teach() -> None:
     scenes = scenes_of(play(PrimitiveSkillEnv, 364)[1])
     print(scenes)  # noqa: T201 - what the target is for
     check_scenes(scenes)
-
-
-def test_only_the_ids_of_the_changed_player_are_others() -> None:
-    policy = ScriptedPolicy()
-    assert policy.config_for("primitiveskill") == {**policy.config, "player": "2"}
-    for env in ("sokoban", "frozenlake", "navigation", "svg"):
-        assert policy.config_for(env) == policy.config
-    assert json.loads(groups()[0][0].policy_config) == policy.config_for("primitiveskill")
 
 
 # The perfect player
