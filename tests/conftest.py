@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -22,7 +23,11 @@ ROOM = 4 << 30
 
 
 def pytest_configure() -> None:
-    """Put temporary folders into memory if there is room, because a store syncs every file to disk twice."""
+    """Put temporary folders into memory if there is room, because a store syncs every file to disk twice.
+
+    ``python -m pytest`` puts this folder on the path, whose ``solvers`` would hide the tests of that name.
+    """
+    sys.path[:] = [each for each in sys.path if Path(each).resolve() != Path(__file__).resolve().parents[1]]
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None

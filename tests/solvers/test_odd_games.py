@@ -107,6 +107,7 @@ def test_state_in_odd_places_is_read_or_refused_by_name(name: str) -> None:
     if name in UNREADABLE:
         refusals = (
             "cannot be read in full|touches what is outside|drew a random number|in this process, .* in a new one"
+            f"{'|lead to the same key' * (name == 'module of its own')}"  # where this file runs alone
         )
         with pytest.raises(CertifyError, match=refusals):
             pivot.explore(NASTY[name], horizon=HORIZON, checks=16)
