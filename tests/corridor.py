@@ -21,7 +21,7 @@ class CorridorEnv(example.CorridorEnv):
     """``A`` walks along ``.``; ``G`` wins, ``o`` loses."""
 
     config_type: ClassVar[type[EnvConfig]] = CorridorConfig
-    config: CorridorConfig
+    config: CorridorConfig  # pyright: ignore[reportIncompatibleVariableOverride] - the settings of a subclass
     made: ClassVar[int] = 0
 
     def __init__(self, config: EnvConfig | None = None) -> None:
