@@ -268,6 +268,8 @@ class Sent:
     tries: int = 0
     broken_off: int = 0
     """Tries whose answer was broken off (:func:`ending_of`); the request was sent again."""
+    failure: str = ""
+    """Why the last failed try failed."""
 
     def add(self, other: "Sent") -> None:
         """Add the attempts that ``other`` counted."""

@@ -57,12 +57,15 @@ class PreflightModel(ChatModel):
                 answer = await self._model.answer(request)
             await self._look_for_pictures(request, answer, await _soon(aside))
         except TimeoutError:
+            last = f" (last: {request.sent.failure})" if request.sent.failure else ""
             raise ServerGoneError(
-                f"no answer to a first small request within {ANSWER_SECONDS:g} s; see to the server, then run the same "
-                "command again"
+                f"no answer to a first small request within {ANSWER_SECONDS:g} s{last}; see to the server, then run "
+                "the same command again"
             ) from None
-        except PolicyError as error:
+        except (PolicyError, ServerGoneError) as error:
             if await _soon(aside) is None:
+                if isinstance(error, ServerGoneError):
+                    raise
                 raise ConfigError(f"a first small request failed: {error}") from error
             raise ConfigError(
                 f"the model accepts text but no pictures: {error}; serve a vision-language model with pictures allowed "

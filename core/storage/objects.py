@@ -431,7 +431,15 @@ def _make_client(address: str, options: Mapping[str, str], limit: float | None) 
     backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
     seconds = timedelta(seconds=_patience() if limit is None else limit)
     retry = {"max_retries": _MOST_RETRIES, "retry_timeout": seconds, "backoff": backoff}
-    plain = urlsplit(endpoint(address) or "").scheme == "http"
+    try:
+        server = urlsplit(endpoint(address) or "")
+        _ = server.port  # the library panics at a port that is no number
+    except ValueError:  # its message holds the address with its credentials
+        raise StoreError(
+            f"cannot open {address}: the environment variable for its server does not hold an address; expected "
+            "http://HOST:PORT"
+        ) from None
+    plain = server.scheme == "http"
     config = {} if not address.startswith("s3:") or region() else {"region": "us-east-1"}
     try:
         return import_module("obstore.store").from_url(

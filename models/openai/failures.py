@@ -28,6 +28,8 @@ def connection_failure(error: BaseException, url: str) -> ConnectionFailure | No
         for cause in chain:
             if isinstance(cause, kind):
                 return describe(cause, urlsplit(url))
+    if any("server disconnected" in str(cause).lower() for cause in chain):  # each library has an error of its own
+        return _closed(error, urlsplit(url))
     return None
 
 

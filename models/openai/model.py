@@ -135,6 +135,7 @@ class OpenAIModel(ChatModel):
         def pause(state: Any) -> float:
             nonlocal asked_for
             asked_for = state.outcome.exception().retry_after or 0.0
+            request.sent.failure = str(state.outcome.exception())
             return self._pause(state)
 
         async def sleep(seconds: float) -> None:

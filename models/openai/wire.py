@@ -127,8 +127,9 @@ def data_url(frame: EncodedFrame) -> str:
 
 def is_same_model(requested: str, named: str) -> bool:
     """Whether two names may mean one model: servers add a date, an owner or a folder, and resolve ``latest``."""
-    names = [re.sub(r"[^a-z0-9]|latest|preview", "", name.casefold()) for name in (requested, named)]
-    return not all(names) or names[0] in names[1] or names[1] in names[0]
+    words = (re.findall(r"[a-z0-9]+", name.casefold()) for name in (requested, named))
+    names = ["-".join(word for word in each if word not in ("latest", "preview")) for each in words]
+    return not all(names) or any(f"-{one}-" in f"-{other}-" for one, other in (names, names[::-1]))
 
 
 def read_answer(raw: bytes) -> WireAnswer:

@@ -19,7 +19,7 @@ from pivot.core.errors import CacheError, ConfigError, PivotError, ServerGoneErr
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.stages import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
-from pivot.models import address, cache
+from pivot.models import address, cache, preflight
 from pivot.models.openai import model as openai_model
 from pivot.tests.cli.command_line import run
 from pivot.tests.disks import mounted_disk
@@ -233,6 +233,11 @@ MISTAKES = {
     "no pictures": Mistake(
         r"accepts text but no pictures.*this model reads text only", server={"refuses": no_pictures}
     ),
+    "an error for pictures": Mistake(
+        r"accepts text but no pictures.*status 500: no projector is loaded",
+        server={"refuses": lambda body: (500, {"message": "no projector is loaded"}) if pictures_of(body) else None},
+        roles=("policy",),
+    ),
     "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}),
     "no JSON": Mistake(
         r"answers no JSON where guidance is asked for.*structured output",
@@ -243,6 +248,12 @@ MISTAKES = {
         r"no answer from http.* tries \(last: status 500: status 500 on purpose\)",
         ServerGoneError,
         server={"fault": lambda key, tried: "500"},
+    ),
+    "hangs up": Mistake(
+        r"closed the connection without an answer",
+        ServerGoneError,
+        server={"fault": lambda key, tried: "drop"},
+        roles=("policy",),
     ),
     "no credit": Mistake(r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}),
     "cache under a file": Mistake(r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file),
@@ -293,6 +304,15 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
 
     with pytest.raises(ServerGoneError, match=r"^teacher: .*accepted a connection but sent nothing"):
         asyncio.run(run())
+
+
+def test_the_words_of_a_server_that_asks_for_a_day_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "ANSWER_SECONDS", 1.0)
+    with (
+        served(both, fault=lambda key, tried: "429", retry_after="86400", notes_meetings=True) as server,
+        pytest.raises(ServerGoneError, match=r"no answer .* within 1 s \(last: status 429: status 429 on purpose\)"),
+    ):
+        pivot.build(config_of(1, policy=part(server.url)), tmp_path)
 
 
 def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
