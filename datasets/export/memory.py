@@ -1,16 +1,18 @@
 """``pivot.pairs`` and ``pivot.corrections``: rows for a trainer from verdicts and trajectories, in memory."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import CertifyError
 from ...rollouts.dialect import Dialect
 from ...rollouts.replies import Said, Writer
-from ...solvers.base import Unsolved, Verdict
-from ...solvers.cases import read_trajectories
-from ...solvers.closure.actions import members
+from ...solvers.base import OwnVerdict, Unsolved, Verdict
+from ...solvers.cases import read_trajectories, shown
+from ...solvers.closure.actions import members, own
 from ...solvers.closure.batch import made
-from ...solvers.closure.certified import name_of
+from ...solvers.closure.certified import is_equal, name_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -34,7 +36,8 @@ def pairs(
     Args:
         verdicts: answers of :func:`pivot.certify_batch`; an ``Unsolved`` gives no row.
         trajectories: its episodes. ``observations`` has what the agent saw before each action; without it
-            ``make_env`` plays them again. ``replies`` has what the agent said; without it both sides are ``reply``.
+            ``make_env`` plays them again. With both, observations of one kind are compared, and those of another kind,
+            such as pictures, are the agent's. ``replies`` has what the agent said; without it both sides are ``reply``.
         prompt: returns what the agent is asked: a text, or chat messages. A part ``{"type": "image", "image": ...}``
             adds its picture to the column ``images``.
         make_env: function that makes the environment, as for :func:`pivot.certify_batch`.
@@ -47,9 +50,9 @@ def pairs(
         ``datasets.Dataset.from_list`` makes a dataset of them.
 
     Raises:
-        CertifyError: there are more verdicts than trajectories or fewer, or observations are missing.
+        CertifyError: verdicts and trajectories do not belong together, or observations are missing or of another level.
     """
-    rows: list[Row] = []
+    rows, unread = list[Row](), list[str]()
     for row, verdict, trajectory, names in _turns(verdicts, trajectories, prompt, make_env, actions_by_name):
         t, fatal, safe = row["t"], names[verdict.pivot_step], row["action"]
         if t != verdict.pivot_step or verdict.fallback or fatal in verdict.feasible_actions:
@@ -60,11 +63,18 @@ def pairs(
             writer = Writer(Dialect(), "action", sorted({*verdict.feasible_actions, *names, safe}))
             thought = f"The goal takes {verdict.certificate.before:g} turns from here. The next action is {safe}."
             if (written := writer.written(safe, Said(rejected), fatal, thought)) is None:
+                unread.append(rejected)
                 continue
             chosen = written.text
         sides = {"chosen": _answer(chosen), "rejected": _answer(rejected)}
         facts = {"chosen_action": safe, "rejected_action": fatal, "failure_mode": verdict.failure_mode}
         rows.append({**row, **sides, **facts})
+    if unread:
+        warnings.warn(
+            f"{len(unread)} pairs are left out, whose reply does not hold its action as <action>NAME</action> or in "
+            f"JSON, the first is {unread[0][:80]!r}; leave out replies to have the names of the actions on both sides",
+            stacklevel=2,
+        )
     return rows
 
 
@@ -100,30 +110,63 @@ def _turns(
     answers, played = [*verdicts], read_trajectories(trajectories)
     if len(answers) != len(played):
         raise CertifyError(f"verdicts: found {len(answers)} for {len(played)} trajectories, expected one for each")
+    if not any(isinstance(each, Verdict) for each in answers) and answers:
+        warnings.warn(f"no episode has a label, so there are no rows; the first: {answers[0]}", stacklevel=3)
     for index, (verdict, trajectory) in enumerate(zip(answers, played, strict=True)):
         if not isinstance(verdict, Verdict) or not verdict.witness:
             continue
         env = None if make_env is None else made(make_env, trajectory)
         named = dict(actions_by_name or {}) if env is None else members(env, actions_by_name)
-        names, pivot = [name_of(named, action) for action in trajectory["actions"]], verdict.pivot_step
-        taken, seen = [*names[:pivot], *verdict.witness], list(trajectory.get("observations", ()))[: pivot + 1]
-        if env is not None:
-            seen = [env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))[0]]
-            for name in taken[:-1]:  # a turn whose word is not an action counts as a turn without an action
-                seen.append(env.step(named[name])[0] if name in named else seen[-1])
-        elif len(seen) <= pivot:
+        pivot, recorded = verdict.pivot_step, list(trajectory.get("observations", ()))
+        if env is None and len(recorded) <= pivot:
             raise CertifyError(
-                f"observations: found {len(seen)}, expected one before each action; record them, or pass make_env"
+                f"observations: found {len(recorded)}, expected one before each action; record them, or pass make_env"
             )
+        if not named and not all(isinstance(action, str) for action in trajectory["actions"]):
+            raise CertifyError("actions: found numbers without names; pass actions_by_name, or make_env")
+        names = [name_of(named, action) for action in trajectory["actions"]]
+        if isinstance(verdict, OwnVerdict) and verdict.actions != tuple(names):
+            raise CertifyError(
+                f"verdicts[{index}]: found the label of the actions {shown(verdict.actions)}, expected "
+                f"{shown(tuple(names))}; pass trajectories in the order of the labels, and the same actions_by_name"
+            )
+        taken, seen = [*names[:pivot], *verdict.witness], recorded[: pivot + 1]
+        if env is not None:
+            try:
+                seen = _replayed(env, trajectory, [named.get(name) for name in taken[:-1]], seen)
+            except CertifyError as error:
+                raise CertifyError(f"trajectories[{index}]: {error}") from None
         for t, action in enumerate(taken[pivot : len(seen)], pivot):
             cells = _prompt_cells(prompt(seen[t], [*zip(seen[:t], taken[:t], strict=True)]))
             yield {**cells, "action": action, "t": t, "index": index}, verdict, trajectory, names
+
+
+def _replayed(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any], recorded: list[Any]) -> list[Any]:
+    """Return the observations of a replay; those recorded if they are of another kind, such as pictures.
+
+    Raises:
+        CertifyError: a recorded observation differs from that of the replay.
+    """
+    seen = [deepcopy(env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))[0])]
+    for action in actions:  # a turn whose word is not an action counts as a turn without an action
+        seen.append(seen[-1] if action is None else deepcopy(env.step(own(action))[0]))
+    equal = [is_equal(*each) for each in zip(recorded, seen, strict=False)]
+    if False in equal:
+        raise CertifyError(
+            f"observations[{equal.index(False)}]: found another one than that of a replay; pass the seed, the options "
+            "and the settings of the recorded episode"
+        )
+    return recorded if None in equal else seen
 
 
 def _prompt_cells(messages: Any) -> Row:
     """Return a text or chat messages as the column ``prompt``, with their pictures in the column ``images``."""
     if isinstance(messages, str):
         return {"prompt": [{"role": "user", "content": messages}]}
+    if not (
+        isinstance(messages, list | tuple) and all(isinstance(each, Mapping) and "content" in each for each in messages)
+    ):  # pyright: ignore[reportUnknownVariableType]
+        raise CertifyError(f"prompt: found {shown(messages)}, expected a text or a list of chat messages")
     images, bare = list[Any](), list[Row]()
     for message in messages:
         parts: Any = message["content"]

@@ -1,19 +1,23 @@
 """Labels and credit of many episodes of an environment of one's own; each level is searched and checked once."""
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import Any
 
 from ...core.errors import CertifyError
+from ...core.lazy import near_match
 from ..base import Needs, Unsolved, Verdict
 from .actions import members
-from .certified import compare_rewards, limits_of, name_of
+from .certified import compare_replay, limits_of, name_of, with_actions
 from .explore import CHECKS, explore
 from .graph import Graph
 from .worlds import Env, made_by
 
 LATER_CHECKS = 24
 """Checks of the levels after the first, which has shown already whether the environment is random."""
+_SETTINGS = frozenset({*signature(explore).parameters, "actions_by_name"})
 Trajectory = Mapping[str, Any]
 
 
@@ -26,16 +30,26 @@ def verdicts(
     make_env: Callable[..., Env], trajectories: Sequence[Trajectory], settings: Mapping[str, Any]
 ) -> Iterator[Verdict | Unsolved]:
     """Yield the label of each trajectory; ``settings`` are those of :func:`pivot.explore`, with ``actions_by_name``."""
-    for trajectory, graph, named in _levels(make_env, trajectories, dict(settings)):
+    early: list[int] = []
+    for index, (trajectory, graph, named) in enumerate(_levels(make_env, trajectories, dict(settings))):
         try:
             names = _names(graph, named, trajectory)
             answer = graph.certify(names, trajectory["horizon"])
-            if isinstance(answer, Verdict) and len(rewards := trajectory.get("rewards", ())):
-                start = trajectory.get("seed"), trajectory.get("options")
-                compare_rewards(made(make_env, trajectory), graph, named, names, rewards, *start)
+            if isinstance(answer, Verdict):
+                if len(trajectory.get("rewards", ())) or len(trajectory.get("observations", ())):
+                    compare_replay(made(make_env, trajectory), graph, named, names, trajectory)
+                if len(names) < trajectory["horizon"] and graph.walk(names)[-1] >= 0:
+                    early.append(index)
+                answer = with_actions(answer, names)
             yield answer
         except CertifyError as error:
             yield _unsolved(graph, error)
+    if early:
+        warnings.warn(
+            f"{len(early)} of {len(trajectories)} episodes, first episodes[{early[0]}], stop before their horizon, but "
+            "the game goes on; check that no actions are missing, and that seed and actions are right",
+            stacklevel=3,
+        )
 
 
 def needs(
@@ -68,6 +82,9 @@ def _levels(
     make_env: Callable[..., Env], trajectories: Sequence[Trajectory], settings: dict[str, Any]
 ) -> Iterator[tuple[Trajectory, Any, dict[str, Any]]]:
     """Yield trajectories with the graph of their level, or the error of its search, and the actions by name."""
+    if unknown := [name for name in settings if name not in _SETTINGS]:
+        near = near_match(unknown[0], _SETTINGS)
+        raise CertifyError(f"{unknown[0]}: found a setting that pivot.explore does not have{near}")
     declared, graphs = settings.pop("actions_by_name", None), dict[Hashable, tuple[Graph | CertifyError, Any]]()
     limits = limits_of(max((trajectory["horizon"] for trajectory in trajectories), default=1))
     for trajectory in trajectories:

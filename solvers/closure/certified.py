@@ -1,7 +1,8 @@
 """Labels of episodes of a live environment: after the episode, or turn by turn during it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -9,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from ...core.errors import CertifyError
-from ..base import Unsolved, Verdict
+from ..base import OwnVerdict, Unsolved, Verdict
 from .actions import members, own
 from .advice import naming_code, plain, short
 from .explore import explore
@@ -44,8 +45,13 @@ def certify_played(
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     if len(rewards):
-        compare_rewards(made, graph, named, names, rewards, seed, settings.get("options"))
-    return answer
+        compare_replay(made, graph, named, names, {"seed": seed, "rewards": rewards, **settings})
+    return with_actions(answer, names)
+
+
+def with_actions(answer: Verdict, names: Sequence[str]) -> OwnVerdict:
+    """Return a label with the actions of its episode."""
+    return OwnVerdict(**{each.name: getattr(answer, each.name) for each in fields(Verdict)}, actions=tuple(names))
 
 
 def limits_of(horizon: int) -> dict[str, Any]:
@@ -53,31 +59,54 @@ def limits_of(horizon: int) -> dict[str, Any]:
     return {"horizon": horizon, "max_depth": max(DEPTH, 4 * horizon)}
 
 
-def compare_rewards(
-    env: Env,
-    graph: Graph,
-    named: dict[str, Any],
-    names: Sequence[str],
-    rewards: Sequence[float],
-    seed: Any,
-    options: Any,
+def compare_replay(
+    env: Env, graph: Graph, named: dict[str, Any], names: Sequence[str], recorded: Mapping[str, Any]
 ) -> None:
-    """Replay an episode with its clock running.
+    """Replay an episode with its clock running, and compare its ``rewards`` and ``observations`` where it has them.
 
     Raises:
-        CertifyError: a reward differs.
+        CertifyError: a reward or an observation differs.
     """
     actions = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
-    if len(rewards) != len(actions):
+    rewards, observations = recorded.get("rewards", ()), recorded.get("observations", ())
+    if len(rewards) not in (0, len(actions)):
         raise CertifyError(f"rewards: found {len(rewards)}, expected {len(actions)}, one per action")
-    env.reset(seed=seed, options=options)
-    for step, (action, stated) in enumerate(zip(actions, rewards, strict=True)):
-        reward = 0.0 if action is None else float(env.step(own(action))[1])
-        if abs(reward - stated) > 1e-6:
+    seen, _ = env.reset(seed=recorded.get("seed"), options=recorded.get("options"))
+    for step, action in enumerate(actions):
+        if step < len(observations) and is_equal(observations[step], seen) is False:
             raise CertifyError(
-                f"rewards[{step}]: found {stated:g}, but the environment gives {reward:g}; pass the seed, the options "
-                "and the settings of the recorded episode"
+                f"observations[{step}]: found {short(observations[step])}, but the environment shows {short(seen)}; "
+                f"{_AS_RECORDED}"
             )
+        reward = 0.0
+        if action is not None:
+            seen, reward, *_ = env.step(own(action))
+        if len(rewards) and abs(float(reward) - rewards[step]) > 1e-6:
+            raise CertifyError(
+                f"rewards[{step}]: found {rewards[step]:g}, but the environment gives {float(reward):g}; {_AS_RECORDED}"
+            )
+
+
+_AS_RECORDED = "pass the seed, the options and the settings of the recorded episode"
+
+
+def is_equal(recorded: Any, seen: Any) -> bool | None:
+    """Return whether a recorded observation is that of a replay; None where it is of another kind, such as a picture.
+
+    Lists are equal to arrays, and numbers to those that JSON rounds.
+    """
+    if isinstance(recorded, Mapping) and isinstance(seen, Mapping):
+        one, other = ({str(name): value for name, value in each.items()} for each in (recorded, seen))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]
+        parts = [is_equal(one[name], other[name]) for name in one] if one.keys() == other.keys() else [None]
+        return None if None in parts else all(parts)
+    try:
+        one, other = np.asarray(recorded), np.asarray(seen)
+    except ValueError:  # lists of different lengths
+        return None
+    are_numbers = one.dtype.kind in "biuf" and other.dtype.kind in "biuf"
+    if one.shape != other.shape or not (are_numbers or one.dtype.kind == other.dtype.kind == "U"):
+        return None
+    return bool(np.allclose(one, other, atol=1e-6, equal_nan=True) if are_numbers else (one == other).all())
 
 
 def name_of(named: dict[str, Any], action: Any) -> str:

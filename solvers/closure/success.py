@@ -47,6 +47,8 @@ _MOST_VALUES = 64
 _LONGEST = 16
 """Maximum number of members of a list that is compared."""
 _DIGIT = re.compile(r"\d")
+_CELL = re.compile(r"\]\[\d+\]$")
+"""Place of a number in an array of two dimensions or more."""
 
 
 class NoSuccessError(AdvisedError):
@@ -259,7 +261,7 @@ class Rule:
         """Return the key by which rewarded ends differ, its values, and the matching rules; a function if none.
 
         A number or a text with digits counts only where it is the same on the way, because counters, places and times
-        always differ; a word counts if an end alone shows it.
+        always differ; a word counts if an end alone shows it, and so does a cell of a grid, which holds a code.
         """
         goals = [dict(each) for each in self._goals]
         for place in dict.fromkeys(name for each in goals for name in each):
@@ -267,6 +269,7 @@ class Rule:
             way = self._way.get(place, Counter[str]())
             others = {*way, *([_MISSING] if way.total() < self._steps else [])}
             is_new = any(each not in others for each in values if not _DIGIT.search(each))
+            is_new = is_new or (_CELL.search(place) is not None and others.isdisjoint(values))
             if len(values) > 1 and (len(others) <= 1 or is_new):
                 if not place.startswith("info."):
                     return place, values, []

@@ -46,7 +46,13 @@ def made_by(make: Callable[..., Env], *level: Any) -> Env:
     Raises:
         CertifyError: it returns something else.
     """
-    env = make(*level)
+    if not callable(make):
+        raise CertifyError(f"env: found {short(make)}, expected a function that makes an environment")
+    try:
+        env = make(*level)
+    except TypeError as error:
+        given = f"the level {short(level[0])}" if level else "no level"
+        raise CertifyError(f"env: the function was given {given}, and raised {error}") from error
     if not hasattr(env, "unwrapped"):
         raise CertifyError(f"env: the function returned {short(env)}, expected a gymnasium environment")
     return env

@@ -189,6 +189,95 @@ def test_bad_episodes_have_a_reason_and_stop_nothing(played: list[dict[str, Any]
         pivot.pairs(answers[-1:], [_bare(good)], lambda *_: "")
 
 
+class OneBuffer(Cave):
+    """Fills one array in place, as fast environments do."""
+
+    def _seen(self) -> Any:
+        self.buffer = getattr(self, "buffer", np.zeros((3, 3), np.int8))
+        self.buffer[:] = super()._seen()
+        return self.buffer
+
+
+def _question(observation: Any, history: Any) -> str:
+    return f"{np.asarray(observation).tolist()} after {[np.asarray(seen).tolist() for seen, _ in history]}"
+
+
+def test_rows_do_not_show_a_later_observation(played: list[dict[str, Any]], verdicts: list[Any]) -> None:
+    bare = [_bare(each) for each in played]
+    for rows_of in (pivot.pairs, pivot.corrections):
+        kept, refilled = (rows_of(verdicts, bare, _question, make_env=make, **BY_NAME) for make in (Cave, OneBuffer))
+        assert kept == refilled
+
+
+def test_observations_are_compared_with_a_replay_where_they_are_of_its_kind(
+    played: list[dict[str, Any]], verdicts: list[Any]
+) -> None:
+    index, other = next((n, {**each, "seed": each["seed"] + 7}) for n, each in enumerate(played) if "seed" in each)
+    (answer,) = pivot.certify_batch(Cave, [other], **NAMED)
+    assert isinstance(answer, pivot.Unsolved) and "observations[" in answer.detail, "another level was not noticed"
+    with pytest.raises(CertifyError, match=r"trajectories\[0\]: observations\[\d+\]: found another one than that of a"):
+        pivot.pairs(verdicts[index : index + 1], [other], _question, make_env=Cave, **BY_NAME)
+    pictures = [{**each, "observations": [f"picture {n}" for n in range(13)]} for each in played]
+    rows = pivot.pairs(verdicts, pictures, lambda seen, _: seen, make_env=Cave, **BY_NAME)
+    assert [row["prompt"][0]["content"] for row in rows] == [f"picture {row['t']}" for row in rows] and len(rows) > 40
+
+
+def test_labels_and_trajectories_that_do_not_belong_together_are_refused(
+    played: list[dict[str, Any]], verdicts: list[Any]
+) -> None:
+    numbered = [{**_bare(each), "actions": [[*MOVES].index(a) for a in each["actions"]]} for each in played]
+    assert pivot.pairs(verdicts, numbered, _question, make_env=Cave, **BY_NAME)
+    for trajectories, named in ((numbered[::-1], BY_NAME), (numbered, {})):
+        with pytest.raises(CertifyError, match=r"verdicts\[0\]: found the label of the actions .*same actions_by_name"):
+            pivot.pairs(verdicts, trajectories, _question, make_env=Cave, **named)
+    with pytest.raises(CertifyError, match="found numbers without names"):
+        pivot.pairs(verdicts, [{**each, "observations": [0] * 13} for each in numbered], _question)
+    with pytest.raises(CertifyError, match="prompt: found 3, expected a text or a list of chat messages"):
+        pivot.pairs(verdicts, played, lambda *_: 3)
+
+
+def test_what_gives_no_row_or_may_be_cut_is_said(played: list[dict[str, Any]], verdicts: list[Any]) -> None:
+    prose = [{**each, "replies": ["I go there."] * len(each["actions"])} for each in played]
+    with pytest.warns(UserWarning, match=r"pairs are left out.*'I go there.'"):
+        assert pivot.pairs(verdicts, prose, _question) == []
+    with pytest.warns(UserWarning, match="no episode has a label"):
+        assert pivot.pairs([pivot.Unsolved("bad_episode", "it is odd")], played[:1], _question) == []
+    cut = {"seed": 0, "horizon": HORIZON, "actions": ["down"]}
+    with pytest.warns(UserWarning, match=r"1 of 1 episodes, first episodes\[0\], stop before their horizon"):
+        (answer,) = pivot.certify_batch(Cave, [cut], **NAMED)
+    assert isinstance(answer, pivot.Verdict) and answer.fallback
+    assert (
+        "<th>action there</th><td>down</td>" in answer._repr_html_() and "no action was fatal" in answer._repr_html_()
+    )
+    with pytest.raises(CertifyError, match=r"sucess: found a setting .*did you mean 'success'"):
+        pivot.certify_batch(Cave, [cut], sucess="terminated")
+
+
+class PayingTraps(Cave):
+    """Every end pays one; the cells around the agent show which end it was."""
+
+    codes = (1, 2)
+
+    def step(self, action: Any) -> Any:
+        seen, _, over, *_ = super().step(action)
+        return seen, float(over), over, False, {}
+
+    def _seen(self) -> Any:
+        goal = np.array([(self.at[0] + r, self.at[1] + c) == (4, 4) for r in (-1, 0, 1) for c in (-1, 0, 1)])
+        return np.where(goal.reshape(3, 3), self.codes[1], super()._seen() * self.codes[0])
+
+
+class EqualEnds(PayingTraps):
+    codes = (1, 1)
+
+
+def test_ends_that_pay_the_same_under_other_codes_are_not_both_success(played: list[dict[str, Any]]) -> None:
+    episodes = [{**_bare(each), "actions": ["up"] * HORIZON} for each in played[:2]]
+    for answer in pivot.certify_batch(PayingTraps, episodes, **NAMED):
+        assert isinstance(answer, pivot.Unsolved) and "observation[1][1]" in answer.detail, answer
+    assert all(isinstance(answer, pivot.Verdict) for answer in pivot.certify_batch(EqualEnds, episodes, **NAMED))
+
+
 ROOM = "######\n#@$ .#\n######"
 LAKE = "SFF\nFHF\nFFG"
 
