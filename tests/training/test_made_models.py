@@ -16,8 +16,9 @@ transformers: Any = pytest.importorskip("transformers")
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips
 from pivot.training.encode import IGNORED, Encoder, Reply  # noqa: E402
 from pivot.training.made_models import COLUMNS, REPLY  # noqa: E402
+from pivot.training.policy_rl.hindsight.analysis import thinking_tokens  # noqa: E402
 from pivot.training.policy_rl.hindsight.corrections import corrected_reply  # noqa: E402
-from pivot.training.policy_rl.scoring import Row  # noqa: E402
+from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
 from pivot.training.records import open_records  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -88,6 +89,11 @@ def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None
         made = corrected_reply(said, "down", "action", encoder, keep_thoughts=True)
         end_of_thought = next((each for each in THOUGHT_MARKS.values() if each in family.reply), "")
         kept = "".join(family.reply.partition(end_of_thought)[:2]) if end_of_thought else "<think></think>"
+        count = thinking_tokens(said.tokens, decode)
+        closed = [kept in decode(said.tokens[:each]) for each in range(len(said.tokens) + 1)]
+        assert (name, count) == (name, closed.index(True) if end_of_thought else 0)
+        prompt = PromptMessages(name, "t", "1", tuple(question))
+        assert decode(Scorer(encoder).encoded(prompt).ids) == decode(ids[:start])
         assert (name, decode(made.row.tokens[:-1])) == (name, f"{kept}<action>down</action>")
 
 
