@@ -126,40 +126,18 @@ class Verdict:
     where no action made it so (``fallback``, ``infeasible_at_start``), and where a turn lost the goal by the actions
     that it left out."""
 
-    def facts(self) -> dict[str, str]:
-        """Return the label in words, for people."""
-        fact, convention = self.certificate, ""
-        if self.infeasible_at_start:
-            convention = " (out of reach from the start)"
-        elif self.fallback:
-            convention = " (by convention: no action was fatal)"
-        before, after = ("more" if need is None else f"{need:g}" for need in (fact.before, fact.after))
-        return {
-            "pivot step": f"{self.pivot_step}{convention}",
+    def _repr_html_(self) -> str:
+        """Return the label as a table, for notebooks."""
+        fact, start = self.certificate, " (out of reach from the start)" if self.infeasible_at_start else ""
+        rows = {
+            "pivot step": f"{self.pivot_step}{' (no action was fatal)' if self.fallback else start}",
             "failure": ", ".join([self.failure_mode, *self.secondary_modes]),
-            f"needed {fact.unit}": (
-                f"{before}, with {fact.budget_before} left before it; {after}, with {fact.budget_after} left after it"
-            ),
+            f"needed {fact.unit} (None: too many)": f"{fact.before} of {fact.budget_before} before, {fact.after} after",
             "plan that still worked": " ".join(self.witness or ["none"]),
             "safe actions": " ".join(self.feasible_actions or ["none"]),
         }
-
-    def _repr_html_(self) -> str:
-        """Return the label as a table, for notebooks."""
-        cells = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in self.facts().items())
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
         return f"<table>{cells}</table>"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnVerdict(Verdict):
-    """The label of a failed episode of an environment of one's own, which no store holds."""
-
-    actions: tuple[str, ...] = ()
-    """Names of the actions of the episode."""
-
-    def facts(self) -> dict[str, str]:
-        """Return the label in words, with the action at the pivot."""
-        return {"action there": self.actions[self.pivot_step], **Verdict.facts(self)}
 
 
 @dataclass(frozen=True, slots=True)

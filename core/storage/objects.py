@@ -433,7 +433,7 @@ def _make_client(address: str, options: Mapping[str, str], limit: float | None) 
     retry = {"max_retries": _MOST_RETRIES, "retry_timeout": seconds, "backoff": backoff}
     try:
         server = urlsplit(endpoint(address) or "")
-        _ = server.port  # the library panics at a port that is no number
+        _ = server.port  # the library panics at an invalid port
     except ValueError:  # its message holds the address with its credentials
         raise StoreError(
             f"cannot open {address}: the environment variable for its server does not hold an address; expected "

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ...core.errors import CertifyError
 from ...rollouts.dialect import Dialect
 from ...rollouts.replies import Said, Writer
-from ...solvers.base import OwnVerdict, Unsolved, Verdict
+from ...solvers.base import Unsolved, Verdict
 from ...solvers.cases import read_trajectories, shown
 from ...solvers.closure.actions import members, own
 from ...solvers.closure.batch import made
-from ...solvers.closure.certified import is_equal, name_of
+from ...solvers.closure.certified import OwnVerdict, is_equal, name_of
 
 if TYPE_CHECKING:
     import gymnasium

@@ -2,7 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from html import escape
 from math import inf
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ...core.errors import CertifyError
-from ..base import OwnVerdict, Unsolved, Verdict
+from ..base import Unsolved, Verdict
 from .actions import members, own
 from .advice import naming_code, plain, short
 from .explore import explore
@@ -20,6 +21,19 @@ from .worlds import Env, made_by
 CACHED_LEVELS = 64
 DEPTH = 200
 """Least depth of a search for one episode; no label needs more than its horizon, but a dead end may."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnVerdict(Verdict):
+    """The label of a failed episode of an environment of one's own, which no store has."""
+
+    actions: tuple[str, ...] = ()
+    """Names of the actions of the episode."""
+
+    def _repr_html_(self) -> str:
+        """Return the label as a table that begins with the action at the pivot."""
+        first = f"<table><tr><th>action at the pivot</th><td>{escape(self.actions[self.pivot_step])}</td></tr>"
+        return Verdict._repr_html_(self).replace("<table>", first)
 
 
 @naming_code()
@@ -93,7 +107,7 @@ _AS_RECORDED = "pass the seed, the options and the settings of the recorded epis
 def is_equal(recorded: Any, seen: Any) -> bool | None:
     """Return whether a recorded observation is that of a replay; None where it is of another kind, such as a picture.
 
-    Lists are equal to arrays, and numbers to those that JSON rounds.
+    A list may equal an array, and a number its form in JSON.
     """
     if isinstance(recorded, Mapping) and isinstance(seen, Mapping):
         one, other = ({str(name): value for name, value in each.items()} for each in (recorded, seen))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]

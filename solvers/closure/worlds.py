@@ -51,8 +51,8 @@ def made_by(make: Callable[..., Env], *level: Any) -> Env:
     try:
         env = make(*level)
     except TypeError as error:
-        given = f"the level {short(level[0])}" if level else "no level"
-        raise CertifyError(f"env: the function was given {given}, and raised {error}") from error
+        argument = f"the level {short(level[0])}" if level else "no level"
+        raise CertifyError(f"env: the function raised {error} with {argument}") from error
     if not hasattr(env, "unwrapped"):
         raise CertifyError(f"env: the function returned {short(env)}, expected a gymnasium environment")
     return env

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pivot.core.errors import ConfigError
+from pivot.interop.trainers import verl
 from pivot.interop.trainers.play import Game, Play
 from pivot.tests.interop.reference import facts, own_rollout, scores_of, shown_frames
 
@@ -128,3 +129,27 @@ def test_credit_of_an_environment_without_rules_is_measured_from_its_states() ->
     play = game.play(task)
     play.take("<think>x</think><action>moveahead</action>")
     assert play.turn_rewards is not None and len(play.turn_rewards) == 1
+
+
+def test_the_reward_for_verl_is_that_of_the_replayed_rollout() -> None:
+    """It is called as verl's reward manager does, with keywords and with more of them than it takes."""
+    rng, scores = random.Random(2), set[float]()
+    game = Game("frozenlake", "test")
+    for row, task in zip(verl.rows("frozenlake", 6, seed=3), game.tasks(6, 3), strict=True):
+        first = game.play(task)
+        shown = [part for part in first.observe() if part["type"] == "image"]
+        assert row["images"] == [{"bytes": first.pictures[part["frame_id"]].image} for part in shown]
+        assert row["prompt"][0]["content"].count("<image>") == len(shown) > 0
+        replies = [f"<think>x</think><action>{rng.choice(MOVES)}</action>" for _ in range(9)]
+        said = {"data_source": row["data_source"], "ground_truth": row["reward_model"]["ground_truth"]}
+        whole = verl.compute_score(**said, solution_str="", extra_info={"replies": replies}, reward_router_address=None)
+        while not first.is_over:
+            first.take(replies[first.episode.num_steps])
+        credits_ = scores_of(first.episode, "progress")
+        assert whole["score"] == first.episode.episode_return + sum(credits_) and whole["acc"] == first.episode.success
+        assert whole["turn_rewards"] == str(credits_)
+        tags = [reply.partition("</think>")[2] for reply in replies]
+        decoded = verl.compute_score(**said, solution_str="\n\nYou see the lake.\n".join(tags), extra_info={"index": 0})
+        assert decoded["credit"] == whole["credit"] and decoded["acc"] == whole["acc"]
+        scores.add(whole["score"])
+    assert len(scores) > 3

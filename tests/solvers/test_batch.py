@@ -247,7 +247,8 @@ def test_what_gives_no_row_or_may_be_cut_is_said(played: list[dict[str, Any]], v
         (answer,) = pivot.certify_batch(Cave, [cut], **NAMED)
     assert isinstance(answer, pivot.Verdict) and answer.fallback
     assert (
-        "<th>action there</th><td>down</td>" in answer._repr_html_() and "no action was fatal" in answer._repr_html_()
+        "<th>action at the pivot</th><td>down</td>" in answer._repr_html_()
+        and "(no action was fatal)" in answer._repr_html_()
     )
     with pytest.raises(CertifyError, match=r"sucess: found a setting .*did you mean 'success'"):
         pivot.certify_batch(Cave, [cut], sucess="terminated")
