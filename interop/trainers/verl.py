@@ -79,7 +79,7 @@ def compute_score(
     play.close()
     return {
         "score": episode.episode_return + credit_weight * sum(credits_),
-        "acc": float(episode.success),
+        "acc": float(episode.success is True),
         "episode_return": episode.episode_return,
         "credit": float(sum(credits_)),
         "turn_rewards": json.dumps(credits_),
