@@ -34,7 +34,13 @@ class CorridorEnv(example.CorridorEnv):
         frame, reward, ended, late, info = super().step(action)
         if self.config.endless:
             self._over, late = ended, False
-        return frame, reward, ended, late, info | {"moved": np.bool_(info["moved"]), "dist": float("nan")}
+        return (
+            frame,
+            reward,
+            ended,
+            late,
+            info | {"moved": np.bool_(info["moved"]), "dist": float(("nan", "inf")[self._turn % 2])},
+        )
 
 
 class CorridorPrompt(StudentPrompt):

@@ -21,7 +21,7 @@ from pivot.models.address import authorization, bare_url
 from pivot.models.base import ChatAnswer, Sampling
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
-from pivot.models.pacing import AdaptiveLimit, Breaker
+from pivot.models.pacing import BROKEN, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
@@ -194,11 +194,14 @@ def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None
     assert all(isinstance(error, PolicyError) and error.call["attempts"] >= 4 for error in errors)
 
 
-def test_a_hanging_try_ends_at_its_wall_clock() -> None:
+def test_a_hanging_try_ends_at_its_wall_clock_and_lowers_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[float] = []
+    monkeypatch.setattr(AdaptiveLimit, "complained", lambda _, __, remaining: complaints.append(remaining))
     with served(fault=lambda key, tried: "hang" if tried == 1 else None) as server:
         (answer,) = ask(server, request_seconds=1.0)
     assert server.log.faults == {"hang": 1}
     assert answer.call["attempts"] == 2
+    assert complaints[:1] == [BROKEN]
 
 
 UP = "<action>up</action>"

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
+from pivot.solvers.closure.graph import Graph
 from pivot.solvers.closure.worlds import How
 
 
@@ -416,3 +417,25 @@ def test_a_clock_is_seen_although_random_plays_end_soon() -> None:
             return 1, info
 
     assert pivot.explore(Short).need(0) == 3
+
+
+class WonAtStart(Copied):
+    """A game that is won at reset."""
+
+    def reset(self, **settings: Any) -> tuple[int, dict[str, Any]]:
+        return super().reset(**settings)[0], {"success": True}
+
+    def info(self) -> dict[str, Any]:
+        return {"success": self.cell == 4}
+
+
+def test_in_a_game_that_is_won_at_reset_every_action_is_too_late() -> None:
+    answer = pivot.explore(WonAtStart, key="observation", success="info.success").certify(["action_0"], 9)
+    assert isinstance(answer, Unsolved) and "at step 0 follows the end of the episode" in answer.detail
+
+
+def test_a_plan_that_a_limit_hides_may_be_as_short_and_earlier() -> None:
+    bounds = {-2: (2.0, np.inf), -1: (2.0, 2.0)}
+    for order, is_first in (([-2, -1], False), ([-1, -2], True)):
+        graph: Any = SimpleNamespace(limit="max_states", successors=np.array([order]), bounds=bounds.get)
+        assert Graph._is_first(graph, 0) is is_first

@@ -8,8 +8,9 @@ import pivot
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import CertifyError
-from pivot.solvers.base import Unsolved
+from pivot.solvers.base import Case, Needs, Unsolved
 from pivot.solvers.credit import RULES, TurnCredit
+from pivot.tests.external.corridor.pivot_corridor.solver import CorridorSolver
 from pivot.tests.solvers.turn_search import NAMES, Turns, play_turns
 
 LEVEL = "######\n#@ $.#\n#    #\n######"
@@ -152,3 +153,9 @@ def test_what_cannot_be_credited_is_refused() -> None:
     for wrong in (math.nan, "much", None, True):
         with pytest.raises(CertifyError, match="expected a finite number"):
             pivot.credit("sokoban", [FAILURE], rule=lambda _, wrong=wrong: wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_solver_with_distances_alone_measures_needs_and_safe_actions() -> None:
+    case = Case("o.A.G", ("left", "left"), 3, states=("o.A.G", "oA..G"))
+    (measured,) = CorridorSolver().measure([case])
+    assert measured == Needs([2, 3, None], [("right",), ()])
