@@ -187,3 +187,40 @@ def test_two_steps_on_an_export(kind: str, trainer: str, step: int, exported: An
         for name, data in (("own", rows[kind]), ("again", rows[kind]), ("blank", _blank(rows[kind])))
     )
     assert own[step] == again[step] != blank[step]
+
+
+def test_distillation_sees_the_pictures_of_privileged_rows(small_store: Path, tmp_path: Path) -> None:
+    """TRL's DistillationTrainer reads ``prompt`` and ``images``; other pictures change what its teacher says."""
+    out = tmp_path / "privileged"
+    pivot.export(small_store, out, format="privileged", workers=1)
+    rows: Any = load_dataset(str(out), split="train").select_columns(["prompt", "images"])
+    folder, losses = model_of(tmp_path / "model", [rows["prompt"]]), list[float]()
+    for data in (rows, _blank(rows)):
+        transformers.set_seed(0)
+        student, teacher = (
+            transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+            for _ in range(2)
+        )
+        with torch.no_grad():
+            for value in teacher.model.language_model.parameters():
+                value.add_(torch.randn_like(value) * 0.05)
+        arguments = trl.DistillationConfig(
+            output_dir=str(tmp_path / "out"),
+            max_steps=1,
+            per_device_train_batch_size=2,
+            max_completion_length=4,
+            use_cpu=True,
+            bf16=False,
+            report_to="none",
+            save_strategy="no",
+            logging_steps=1,
+        )
+        processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
+        trainer = trl.DistillationTrainer(
+            model=student, teacher_model=teacher, args=arguments, train_dataset=data, processing_class=processor
+        )
+        recorder = Recorder(trainer.teacher_model)
+        trainer.train()
+        assert recorder.pictures, "the teacher saw no picture"
+        losses.append(next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry))
+    assert losses[0] != losses[1] and all(loss > 0 for loss in losses)
