@@ -26,6 +26,11 @@ def test_replies_of_a_server_are_stored_and_exported_as_the_model_wrote_them(tmp
     said = dict(zip(zip(steps["episode_id"], steps["t"], strict=True), steps["response"], strict=True))
     pairs = [row for path in (tmp_path / "pairs").rglob("*.parquet") for row in pl.read_parquet(path).to_dicts()]
     assert {row["rejected"][0]["content"][0]["text"] == said[row["episode_id"], row["t"]] for row in pairs} == {True}
+    for kind in ("corrections", "credit", "privileged", "analyzer"):
+        pivot.export(tmp_path / "store", tmp_path / kind, format=kind)
+        rows = [row for path in (tmp_path / kind).rglob("*.parquet") for row in pl.read_parquet(path).to_dicts()]
+        texts_of = {row["completion"][0]["content"][0]["text"]: row["thought"] for row in rows if kind == "corrections"}
+        assert rows and all((text in REPLIES) == (thought != "template") for text, thought in texts_of.items()), kind
 
 
 def test_replies_of_an_import_are_kept_and_their_actions_read(tmp_path: Path) -> None:
