@@ -231,6 +231,10 @@ class RlConfig(Settings):
             raise ValueError(
                 f"teacher_weights {self.teacher_weights!r}: found a --teacher-model, too, expected one of them"
             )
+        if self.teacher_decay != type(self).model_fields["teacher_decay"].default and self.teacher_weights != "ema":
+            raise ValueError(
+                f"teacher_decay {self.teacher_decay:g}: found teacher_weights {self.teacher_weights!r}, expected 'ema'"
+            )
         if self.correction_step != "pivot" and arm_of(self.arm).corrects is None:
             raise ValueError(
                 f"correction_step {self.correction_step!r}: arm {self.arm} corrects nothing, expected arm witness or "
