@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from PIL import Image
+
 from ...core.errors import CertifyError
 from ...rollouts.dialect import Dialect
 from ...rollouts.replies import Said, Writer
@@ -171,10 +174,16 @@ def _prompt_cells(messages: Any) -> Row:
     for message in messages:
         parts: Any = message["content"]
         if not isinstance(parts, str):
-            images += [part["image"] for part in parts if part.get("type") == "image"]
+            images += [_picture(part["image"]) for part in parts if part.get("type") == "image"]
             parts = [{"type": "image"} if part.get("type") == "image" else part for part in parts]
         bare.append({**message, "content": parts})
     return {"prompt": bare, **({"images": images} if images else {})}
+
+
+def _picture(image: Any) -> Any:
+    """Return a rendered frame, shape (height, width, 3), as a picture; anything else as it is."""
+    is_frame = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3  # pyright: ignore[reportUnknownMemberType]
+    return Image.fromarray(image) if is_frame else image
 
 
 def _answer(text: str) -> list[Row]:

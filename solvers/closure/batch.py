@@ -6,6 +6,9 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
+from rich.console import Console
+from rich.progress import track
+
 from ...core.errors import CertifyError
 from ...core.lazy import near_match
 from ..base import Needs, Unsolved, Verdict
@@ -87,7 +90,8 @@ def _levels(
         raise CertifyError(f"{unknown[0]}: found a setting that pivot.explore does not have{near}")
     declared, graphs = settings.pop("actions_by_name", None), dict[Hashable, tuple[Graph | CertifyError, Any]]()
     limits = limits_of(max((trajectory["horizon"] for trajectory in trajectories), default=1))
-    for trajectory in trajectories:
+    shown = Console(stderr=True)
+    for trajectory in track(trajectories, "labels", console=shown, transient=True, disable=not shown.is_terminal):
         start = {"seed": trajectory.get("seed"), "options": trajectory.get("options")}
         key = (trajectory.get("level"), repr(start))
         if key not in graphs:
@@ -97,5 +101,7 @@ def _levels(
                 named = members(made(make_env, trajectory), declared)
                 graphs[key] = explore(partial(made, make_env, trajectory), actions=named, **chosen), named
             except CertifyError as error:
-                graphs[key] = error, named
+                unseeded = not {"seed", "level"} & trajectory.keys()
+                advice = "; the trajectory has no seed: give that of its reset as 'seed'" if unseeded else ""
+                graphs[key] = CertifyError(f"{error}{advice}"), named
         yield trajectory, *graphs[key]

@@ -158,6 +158,9 @@ def test_replies_and_pictures_are_kept(played: list[dict[str, Any]], verdicts: l
     )
     assert row["prompt"][0]["content"] == [{"type": "image"}, {"type": "text", "text": "Where?"}]
     assert row["images"][0].tolist() == played[row["index"]]["observations"][row["t"]]
+    frame = np.full((2, 3, 3), 7, np.uint8)
+    framed = [{"role": "user", "content": [{"type": "image", "image": frame}]}]
+    assert pivot.pairs(verdicts, played, lambda *_: framed)[0]["images"][0].size == (3, 2)
 
 
 def test_credit_is_that_of_the_labels(played: list[dict[str, Any]], verdicts: list[Any]) -> None:
@@ -181,6 +184,13 @@ def test_bad_episodes_have_a_reason_and_stop_nothing(played: list[dict[str, Any]
     assert [getattr(each, "reason", None) for each in answers] == [
         *("bad_episode", "bad_episode", "not_a_failure", "solver_limit", None),
     ]
+
+    class Unseeded(Cave):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(seed=int(self.np_random.integers(99)) if seed is None else seed)
+
+    (answer,) = pivot.certify_batch(Unseeded, [{"actions": ["up"], "horizon": 1}], **NAMED)
+    assert isinstance(answer, pivot.Unsolved) and "the trajectory has no seed" in answer.detail
     with pytest.raises(CertifyError, match=r"episodes\[0\]: found .*, expected a mapping with actions and horizon"):
         pivot.certify_batch(Cave, [{"actions": []}])
     with pytest.raises(CertifyError, match="found 5 for 1 trajectories"):
