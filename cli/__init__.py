@@ -1,22 +1,19 @@
 """The ``pivot`` command line. Every command is a thin layer over the Python interface.
 
-A command's module is imported when the command is called: the help of all commands takes their texts from the files.
+A command's module is imported when the command is called.
 """
 
-import ast
 import atexit
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
-from rich.markup import escape
 
 from ..core.blame import blamed
 from ..core.errors import INTERRUPTED, PivotError
@@ -29,73 +26,83 @@ from .help_texts import App
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
-OTHERS = ("settings", "doctor", "cache", "deploy", "serve-command", "make-model")
-"""Commands that open no store."""
-GROUPS = {
-    "train": f"Train models from a dataset. Needs: {escape(install_line('train'))}",
-    "evaluate": "Measure an Analyzer, a policy, or the baselines that read the log alone.",
-    "benchmark": "Make the benchmark of failure localisation and credit, ask a model, score its replies, compare "
-    "results.",
+COMMANDS: dict[str, dict[str, str]] = {
+    "Make a store": {
+        "build": "play episodes, label every failure, write a dataset",
+        "import": "the same from rollouts of your own trainer",
+        "relabel": "new labels for the same rollouts",
+        "merge": "one store of several",
+    },
+    "Look at it": {
+        "stats": "failure modes, steps, settings; or your own SQL",
+        "peek": "one failure in words, and as a picture",
+        "view": "browse every failure in a browser; --out writes the site",
+        "plot": "pictures of returns, modes, pivot steps, slack",
+        "compare": "what changed between two stores",
+        "probe": "play failures again from the pivot",
+        "verify": "prove every label a second time",
+    },
+    "Take out": {
+        "export": "what a trainer takes: pairs, credit, corrections, ...",
+        "push": "publish the dataset on the Hugging Face hub",
+    },
+    "Train": {
+        "train": f"an Analyzer, or a policy; needs {install_line('train')}",
+        "evaluate": "an Analyzer, a policy, or baselines that read the log",
+        "benchmark": "make it, ask a model, score replies, compare results",
+        "make-model": "a small model to try all of this on a CPU",
+    },
+    "Operate": {
+        "deploy": "nightly builds with Prefect",
+        "prune": "remove old nights",
+        "doctor": "what is installed; settings of NAME; check a model server",
+        "cache": "cached answers of models",
+        "serve-command": "the vLLM command that serves a model",
+    },
 }
-"""Groups of commands, with their help."""
-COMMANDS = (
-    *("build", "verify", "stats", "compare", "probe", "plot", "report", "view", "peek", "relabel"),
-    *("merge", "prune", "export", "push", "import"),
-    *(*OTHERS, *GROUPS),
-)
+"""Commands with their summaries, by heading of the help."""
+NO_STORE = ("doctor", "cache", "deploy", "serve-command", "make-model")
+"""Commands that open no store."""
+GROUPS = ("train", "evaluate", "benchmark")
+"""Groups of commands."""
 _PLACES = {
     "import": "import_rollouts:import_rollouts",
-    "settings": "settings_help:settings",
     "serve-command": "serving:serve_command",
     "evaluate": "evaluate:evaluation",
+    "plot": "view:plot",
     **{name: f"upkeep:{name}" for name in ("prune", "cache")},
-    **{name: f"report:{name}" for name in ("view", "plot")},
     **{name: f"export:{name}" for name in ("merge", "push")},
 }
 """Modules and functions of commands that are not named like their module."""
 
 
-def _place(name: str) -> tuple[str, str]:
-    module, _, function = _PLACES.get(name, name.replace("-", "_")).partition(":")
-    return module, function or module
-
-
 def _loaded(name: str) -> Any:
-    module, function = _place(name)
-    return getattr(import_module(f".{module}", __name__), function)
-
-
-def _stub(name: str) -> Callable[..., None]:
-    """Return a function with the docstring of a command, whose module is not imported."""
-    module, function = _place(name)
-    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
-    defined = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
-
-    def stub() -> None:
-        raise AssertionError(f"{name} was called, but not imported")
-
-    stub.__doc__ = ast.get_docstring(defined)
-    return stub
+    module, _, function = _PLACES.get(name, name.replace("-", "_")).partition(":")
+    return getattr(import_module(f".{module}", __name__), function or module)
 
 
 def command_line(called: Iterable[str]) -> App:
-    """Return the command line with the named commands loaded; of the others it has only the help."""
+    """Return the command line with the named commands loaded; of the others it has only the summary."""
     app = App(
         name="pivot",
-        epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
-        "Environment variables, such as OPENAI_API_KEY or PIVOT_TRACEBACK: docs/reference/configuration.md"
-        "\n\nExit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
-        "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
+        epilog="Start: pivot build sokoban frozenlake --out runs/first, then: pivot stats runs/first\n\n"
+        "Environment variables: docs/reference/configuration.md. Exit status: 0 finished, 1 failed, 2 wrong input, "
+        "3 episodes or answers are pending, 4 no usable guidance from the teacher, 130 Ctrl-C",
     )
     app.callback()(_at_the_root)
     called = set(called)
-    for name in COMMANDS:
-        if name in GROUPS:
-            app.add_typer(_loaded(name) if name in called else typer.Typer(), name=name, help=GROUPS[name])
-        elif name in called and name not in OTHERS:
-            app.store_command(name)(_loaded(name))
-        else:
-            app.add(name, _loaded(name) if name in called else _stub(name))
+    for panel, commands in COMMANDS.items():
+        for name, summary in commands.items():
+            about: dict[str, Any] = {"short_help": summary, "rich_help_panel": panel}
+            if name in GROUPS:
+                group = _loaded(name) if name in called else typer.Typer()
+                app.add_typer(group, name=name, help=f"{summary[:1].upper()}{summary[1:]}.", **about)
+            elif name not in called:
+                app.add(name, lambda: None, **about)
+            elif name in NO_STORE:
+                app.add(name, _loaded(name), **about)
+            else:
+                app.store_command(name, **about)(_loaded(name))
     return app
 
 
@@ -108,7 +115,7 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _whole() -> App:
-    return command_line(COMMANDS)
+    return command_line(name for commands in COMMANDS.values() for name in commands)
 
 
 def _show_version(asks: bool) -> None:
@@ -138,8 +145,7 @@ def main() -> None:
         show_error(f"reading needs more memory than this process may take; {more} the store from a copy")
         _leave(1)
     except typer.TyperException as error:
-        if message := usage_message(error):
-            show_error(message)
+        show_error(usage_message(error))
         _leave(error.exit_code)
     except Exception as error:
         if _stopped(error):
@@ -168,7 +174,7 @@ def _stopped(error: BaseException | None) -> bool:
 
 
 def usage_message(error: typer.TyperException) -> str:
-    """Return one line about an invalid command line; empty if its help was shown instead."""
+    """Return one line about an invalid command line."""
     cause = error.__cause__
     if isinstance(error, typer.BadParameter) and error.param is not None and isinstance(cause, ValidationError):
         problem = cause.errors()[0]
@@ -178,7 +184,7 @@ def usage_message(error: typer.TyperException) -> str:
         message = error.format_message()
     message = message.strip().rstrip(".")
     context = getattr(error, "ctx", None)
-    more = f"; see: {context.command_path} --help" if message and context is not None else ""
+    more = f"; see: {context.command_path} --help" if context is not None else ""
     return message[:1].lower() + message[1:] + more
 
 
@@ -201,7 +207,7 @@ _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
     **dict.fromkeys(("benchmark", "build", "import", "relabel", "probe", "merge", "prune", "export", "push"), _RESUME),
     "train": f"{_RESUME}, with --resume",
-    **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
+    **dict.fromkeys(("verify", "view"), "interrupted; nothing was changed: run the same command again"),
 }
 """Message after Ctrl-C, by command; reading commands have nothing to resume."""
 

@@ -30,6 +30,7 @@ from ..models.service import Service
 from ..rollouts.policies import ModelPolicy
 from ..rollouts.policies.example import example_turn
 from .console import out, show_table, styled
+from .settings_help import show_settings
 
 OK, MISSING, BROKEN = styled(("ok", "green")), styled(("missing", "yellow")), styled(("broken", "red"))
 
@@ -55,6 +56,10 @@ ENGINE_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 def doctor(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Show the settings of these environments, models, formats instead."),
+    ] = None,
     base_url: Annotated[
         str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
     ] = None,
@@ -63,16 +68,24 @@ def doctor(
         str, typer.Option("--key-variable", help="Environment variable that holds the key.")
     ] = KEY_VARIABLE,
 ) -> None:
-    """Show which parts are installed, which are missing and how to install them; or check a model server for a run.
+    """Show which parts are installed, and which are missing; or the settings of NAME; or check a model server.
 
-    The exit status is 1 when something that PIVOT needs is broken.
+    NAME is an environment and its solver, a model, a policy, a writer of guidance, or a format of pivot import. The
+    exit status is 1 when something that PIVOT needs is broken.
 
     [bold]Examples[/]
 
     pivot doctor
 
+    pivot doctor sokoban
+
     pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
     """
+    if names:
+        if base_url is not None or model is not None:
+            raise ConfigError("NAME shows settings, --base-url and --model check a server; leave one of them out")
+        show_settings(names)
+        return
     if base_url is not None or model is not None:
         _server(base_url, model, key_variable)
         return

@@ -135,6 +135,10 @@ class Form(Generic[Model]):
         for name, leaf in self._leaves.items():
             yield leaf, self._flags.get(name, Flag())
 
+    def needs(self, argument: str | None) -> bool:
+        """Return whether the positional argument with this placeholder is required."""
+        return any(flag.argument == argument and leaf.field.is_required() for leaf, flag in self.leaves())
+
     def flag_name(self, leaf: Leaf, flag: Flag) -> str:
         """Return the option of a field as the user types it, or the placeholder of an argument."""
         return flag.argument or flag.name or "--" + "-".join(leaf.keys).replace("_", "-")
@@ -151,6 +155,7 @@ class Form(Generic[Model]):
         text = self._text(leaf, flag)
         default = flag.default or ("" if flag.off == "-" else self._default(leaf))
         text = text.rstrip(".") + (f" (default: {default})" if default else "") + "." if text or default else ""
+        text += " (required)" if leaf.field.is_required() and not flag.argument else ""
         if leaf.shape in ("list", "mapping", "nested mapping") and not flag.argument:
             text += " May be repeated."
         return text.strip()

@@ -42,7 +42,7 @@ class ImportOptions(Options):
     differs is left out."""
     option: dict[str, Any] = Field(default_factory=dict)
     """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats.
-    pivot settings FORMAT lists them."""
+    pivot doctor FORMAT lists them."""
     model: str = ""
     """Model that acted."""
     dry_run: bool = False

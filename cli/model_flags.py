@@ -83,7 +83,7 @@ class PartFlags:
             model = typer.Option("--writer-model", metavar="NAME", help="Model of the writer, such as of openai.")
             yield parameter("teacher__model", str, model)
         for part, text in (
-            ("set", f"Setting of the {who}, as pivot settings NAME lists them. May be repeated."),
+            ("set", f"Setting of the {who}, as pivot doctor NAME lists them. May be repeated."),
             ("service", f"Setting of the model server of the {who}, such as base_url=URL. May be repeated."),
         ):
             option = typer.Option(f"{self.flag}-{part}", metavar="KEY=VALUE", help=text)
@@ -136,7 +136,7 @@ class PartFlags:
                 values.put((role, part, setting), value, flag)
             for text in arguments.get(f"{role}__{key}") or ():
                 flag = f"{self.flag}-{key}"
-                setting, value = key_and_value(flag, text, f"; see: pivot settings {role.upper()}")
+                setting, value = key_and_value(flag, text, f"; see: pivot doctor {role.upper()}")
                 if isinstance(value, int | float) and self._is_text(str(current), part, setting):
                     value = text.partition("=")[2]  # a revision may be 2, or 1e5
                 values.put((role, part, setting), value, f"{flag} {setting}")

@@ -114,13 +114,13 @@ def _refuse_other_shapes(values: Values, key: str) -> None:
 _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("tasks", str, "N|ENV=N,...", "Number of tasks: one for all, or ENV=N,... (default: the paper's counts)."),
     ("levels", str, "FILE_OR_FOLDER", "Levels of your own, for a puzzle: XSB, gymnasium's desc, JSON or JSON lines."),
-    ("set", list[str], "ENV.KEY=VALUE", "Environment setting, as pivot settings ENV lists them. May be repeated."),
+    ("set", list[str], "ENV.KEY=VALUE", "Environment setting, as pivot doctor ENV lists them. May be repeated."),
 )
 """Options of environments: name, kind of value, placeholder, help."""
 SOLVER_OPTION: Any = typer.Option(
     "--solver",
     metavar="ENV.KEY=VALUE",
-    help="Solver setting, as pivot settings ENV lists them; it changes labels alone. May be repeated.",
+    help="Solver setting, as pivot doctor ENV lists them; it changes labels alone. May be repeated.",
     rich_help_panel=LABELS,
 )
 

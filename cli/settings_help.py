@@ -1,10 +1,10 @@
-"""``pivot settings``: the declared settings of a plugin."""
+"""The declared settings of plugins, as ``pivot doctor NAME`` shows them."""
 
 import json
+from collections.abc import Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
-import typer
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -28,31 +28,16 @@ _FLAGS = {
 """Groups whose settings belong to a run, with their option."""
 
 
-def settings(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME...",
-            help="Environments, models, policies, writers, formats.",
-        ),
-    ] = None,
-) -> None:
-    """Show the settings of an environment and its solver, a model, a policy, a teacher or a format of pivot import.
+def show_settings(names: Sequence[str]) -> None:
+    """Show the settings of plugins.
 
-    [bold]Examples[/]
-
-    pivot settings
-
-    pivot settings sokoban
+    Raises:
+        PluginError: there is none of a name.
     """
     registered = {name for group in _FLAGS for name in plugins.names(group)}
-    for name in names or ():
+    for name in names:
         if name not in registered:
             raise PluginError(f"unknown plugin {name!r}; registered: {', '.join(sorted(registered))}")
-    if not names:
-        rows = [[group, ", ".join(plugins.names(group))] for group in _FLAGS]
-        show_table("Plugins with settings", ["group", "names"], rows)
-        return
     for name in names:
         for group, flag in _FLAGS.items():
             if name in plugins.names(group):

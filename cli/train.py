@@ -176,7 +176,7 @@ class EnvForm(Form[AnyConfig]):
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
         yield from super().parameters()
-        text = "Environment setting, as pivot settings ENV lists them. May be repeated."
+        text = "Environment setting, as pivot doctor ENV lists them. May be repeated."
         yield parameter(f"{self.name}__settings", list[str], typer.Option("--set", metavar="KEY=VALUE", help=text))
 
     def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:

@@ -57,7 +57,7 @@ command line:
 | setting of a format | `--option KEY=VALUE` of `pivot import` | `--option step=0.3` |
 | option or service of a model | an option of its own | `--model NAME`, `--writer-model NAME`, `--base-url URL` |
 
-Values are JSON or text. This page has the first statement about each setting, once; `pivot settings NAME`, also of
+Values are JSON or text. This page has the first statement about each setting, once; `pivot doctor NAME`, also of
 third-party plugins, and `pivot COMMAND --help` say more.
 """
 

@@ -48,8 +48,6 @@ class Selection:
     failures_only: bool = False
     limit: int | None = None
     """Maximum number of episodes per environment, the first ones; None for all."""
-    draw_plans: bool = False
-    """Whether plans are also rendered in environments with slow pictures."""
 
 
 @dataclass(slots=True)
@@ -112,7 +110,7 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
         "stored": total,
         "chunk": CHUNK,
     }
-    return Contents(record | {"other": None, "count": len(rows), "words": words, "columns": columns}, places)
+    return Contents(record | {"count": len(rows), "words": words, "columns": columns}, places)
 
 
 def _folder(root: Address) -> str:

@@ -1,8 +1,8 @@
 """The pages of a shard's episodes as plain data.
 
 A page holds the stored rows, the certificate in words, the requests to models, and two recomputed parts: the need
-before and after every step, and pictures of the plan that still worked at the pivot where the environment renders them
-quickly. A part that cannot be recomputed is left out with a reason; a broken episode is shown as it is stored.
+before and after every step, and pictures of the plan that still worked at the pivot, but not by a
+simulator. A part that cannot be recomputed is left out with a reason; a broken episode is shown as it is stored.
 """
 
 import contextlib
@@ -65,15 +65,13 @@ class Page:
 class ShardPages:
     """Makes the pages of one shard; close it when they are made."""
 
-    def __init__(self, store: Store, shard: Shard, number: int, *, draw_plans: bool = False) -> None:
+    def __init__(self, store: Store, shard: Shard, number: int) -> None:
         """Read the shard, which has this ``number`` in the plan.
-
-        With ``draw_plans`` plans are also rendered in environments with slow pictures, but not by simulators.
 
         Raises:
             StoreError: a file is missing, torn, or has other columns.
         """
-        self._env, self._number, self._draw_plans = shard.env, number, draw_plans
+        self._env, self._number = shard.env, number
         self._episodes = store.read(EPISODES, shard).to_pylist()
         self._steps = steps_by_episode(store.read(STEPS, shard, _STEP_COLUMNS).to_pylist())
         self._labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
@@ -183,14 +181,14 @@ class ShardPages:
             return None, f"the episode cannot be re-executed: {error}"
 
     def _witness(self, row: int, episode: FailedEpisode, label: Record | None, drawn: dict[str, Draw]) -> Record | None:
-        """Return the plan that still worked at the pivot, with pictures where they can be rendered at once."""
+        """Return the plan that still worked at the pivot, with pictures unless a simulator has to draw them."""
         if label is None or label["pivot_step"] is None or not label["witness"]:
             return None
         pivot, plan = label["pivot_step"], label["witness"]
         record: Record = {"actions": plan, "frames": None, "problem": None}
         try:
             replayer = self._replays.of(episode)
-            if not isinstance(self._solver, ExactSolver) and not (self._draw_plans and replayer.draws_here):
+            if not isinstance(self._solver, ExactSolver) and not replayer.draws_here:
                 return record
             pictures = replayer.pictures_of_plan(episode, pivot, plan)
         except (DisagreementError, PivotError) as error:

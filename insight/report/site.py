@@ -1,4 +1,4 @@
-"""The pages of the viewer by name, made on request; ``pivot report`` writes all of them to a folder.
+"""The pages of the viewer by name, made on request; ``pivot view --out`` writes all of them to a folder.
 
 A report is written to a temporary folder and replaces an earlier report at once. Every page is there twice: as JSON
 for programs, and, eight per file, as the script that a browser may load from disk. A report does not depend on its time
@@ -93,11 +93,8 @@ def _plot(path: str, picture: bytes) -> dict[str, Any]:
 MARKER = "report.json"
 """File that marks a folder as a report, which the next report may replace."""
 
-OTHER = "other/"
-"""Beginning of the names of a second store's pages."""
-
 STAGE = "report"
-_SCRIPTS = "data filters parts export list chart film requests episode level compare overview app"
+_SCRIPTS = "data filters parts export list chart film requests episode level overview app"
 _PARTS = (
     *("style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
     *("vendor/preact.js", "vendor/preact-hooks.js", "vendor/htm.js"),
@@ -119,8 +116,6 @@ def report(
     environments: Sequence[str] = (),
     failures_only: bool = False,
     limit: int | None = None,
-    draw_plans: bool = False,
-    other: str | Address | None = None,
     reporter: Reporter | None = None,
     allow: Names = (),
 ) -> Contents:
@@ -132,8 +127,6 @@ def report(
         environments: environments to show; all by default.
         failures_only: leave out successes and episodes with an error.
         limit: maximum number of episodes per environment, the first ones.
-        draw_plans: also render witness plans for environments with slow rendering.
-        other: a second finished store, which the site shows next to the first one.
         reporter: receives the progress.
         allow: modules or models that the store names and that may be loaded; without them, pages lack what they
             compute.
@@ -146,9 +139,9 @@ def report(
         ConfigError: an environment is not in the store, or the folder holds something else.
     """
     check_target(target := Path(out))
-    selection = Selection(tuple(environments), failures_only, limit, draw_plans)
+    selection = Selection(tuple(environments), failures_only, limit)
     with allowing(allow):
-        site = Site(parse_address(root), selection, None if other is None else parse_address(other))
+        site = Site(parse_address(root), selection)
         target = target.resolve()
         staged = target.with_name(f".{target.name}.new")
         workplace = LocalStorage(staged)
@@ -178,17 +171,14 @@ PAGES_KEPT = 3 * CHUNK
 
 
 class Site:
-    """The files of the viewer of a store, or of two."""
+    """The files of the viewer of a store."""
 
-    def __init__(self, root: Address, selection: Selection, other: Address | None = None) -> None:
-        """List the selected episodes, also of a second store; see :func:`.contents.contents` for errors."""
-        self._root, self._selection = root, selection
+    def __init__(self, root: Address, selection: Selection) -> None:
+        """List the selected episodes; see :func:`.contents.contents` for errors."""
+        self._root = root
         self._nights = nights_of(root)
         self._shards = placed_shards(self._nights)
         self.contents: Contents = contents(root, self._nights, selection)
-        self._other = None if other is None else Site(other, selection)
-        if self._other is not None:
-            self.contents.record["other"] = self._other.contents.record["name"]
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
         # A page's pictures are requested one by one.
         self._made = lru_cache(maxsize=PAGES_KEPT)(self._make)
@@ -202,12 +192,6 @@ class Site:
         """
         if name in ASSETS:
             return asset(name)
-        if self._other is not None and name.startswith(OTHER):
-            return self._other.page(name.removeprefix(OTHER), OTHER)
-        return self.page(name)
-
-    def page(self, name: str, prefix: str = "") -> bytes | None:
-        """Return a file of this store; ``prefix`` is how the names of its scripts begin."""
         with self._lock:  # an environment is stepped by one thread at a time
             for pattern, answer in self._answers:
                 match = re.fullmatch(pattern, name, re.ASCII)
@@ -215,18 +199,12 @@ class Site:
                     content = answer(*match.groups())
                     if content is None or not name.endswith(".js"):
                         return content
-                    return script(prefix + name.removesuffix(".js"), content.decode("ascii"))
+                    return script(name.removesuffix(".js"), content.decode("ascii"))
         return None
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all files; pictures may be missing."""
+        """Yield the names of all files, those of an episode after its page; pictures may be missing."""
         yield from ASSETS
-        for prefix, each in (("", self), (OTHER, self._other)):
-            if each is not None:
-                yield from (prefix + name for name in each._names())
-
-    def _names(self) -> Iterator[str]:
-        """Yield the names of this store's files, those of an episode after its page."""
         yield from (f"{name}.{suffix}" for name in ("contents", "overview") for suffix in ("json", "js"))
         yield from self._overview[1]
         written, count = set[str](), len(self.contents.places)
@@ -238,11 +216,6 @@ class Site:
             pictures = pictures_of(page.record) | page.drawn.keys()
             yield from sorted(pictures - written)
             written |= pictures
-
-    @property
-    def count(self) -> int:
-        """Number of episodes, of both stores."""
-        return len(self.contents.places) + (0 if self._other is None else self._other.count)
 
     @cached_property
     def _answers(self) -> list[tuple[str, Callable[..., bytes | None]]]:
@@ -297,7 +270,7 @@ class Site:
 
     def _pages(self, number: int) -> ShardPages:
         if number not in self._open:
-            made = ShardPages(*self._shards[number], number, draw_plans=self._selection.draw_plans)
+            made = ShardPages(*self._shards[number], number)
             self._open[number] = made
             if len(self._open) > SHARDS_KEPT:
                 self._open.popitem(last=False)[1].close()
@@ -306,8 +279,6 @@ class Site:
 
     def close(self) -> None:
         """Close the environments that rendered pictures."""
-        if self._other is not None:
-            self._other.close()
         while self._open:
             self._open.popitem()[1].close()
 
@@ -325,13 +296,13 @@ def check_target(target: Path) -> None:
 
 def _write_all(site: Site, root: Path, selection: Selection, reporter: Reporter) -> None:
     """Write every file below a folder that is not yet published."""
-    reporter.start(STAGE, site.count)
+    reporter.start(STAGE, len(site.contents.places))
     for name in site.names():
         content = site.content(name)
         if content is not None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
-        if name.removeprefix(OTHER).startswith("episodes/"):
+        if name.startswith("episodes/"):
             reporter.advance(STAGE, 1)
     reporter.finish(STAGE)
     marker = {"report": "pivot", "format": FORMAT, "run_id": site.contents.record["run_id"]}

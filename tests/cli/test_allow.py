@@ -123,7 +123,7 @@ NEEDY = {"build", "merge", "probe", "relabel"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
 """Commands that fail without the store's code."""
-USEFUL = {"compare", "plot", "report", "view", "peek", "export analyzer", "export dataset"}
+USEFUL = {"compare", "plot", "view", "peek", "export analyzer", "export dataset"}
 """Commands that succeed without the store's code."""
 
 
@@ -185,7 +185,7 @@ def test_commands_say_what_they_leave_out(stranger: Stranger, tmp_path: Path) ->
     """The files are still checked: a changed one is found beside what is missing."""
     report = pivot.verify(stranger.store)
     assert [each for each in report.problems if "not derived again" in each and f"--allow {MODULE}" in each]
-    assert "needed turns and plans are left out" in run("report", stranger.store, "--out", tmp_path / "report")
+    assert "needed turns and plans are left out" in run("view", stranger.store, "--out", tmp_path / "report")
     with (stranger.store / "steps/gym/00000.parquet").open("ab") as file:
         file.write(b"more")
     assert len(pivot.verify(stranger.store).problems) > len(report.problems) == 1

@@ -27,7 +27,7 @@ READERS = {
     "peek": ["peek", "{store}"],
     "picture": ["peek", "{store}", "--png", "{home}/x.png"],
     "load_store": ["load_store", "{store}"],
-    "report": ["report", "{store}", "--out", "{home}/site"],
+    "site": ["view", "{store}", "--out", "{home}/site"],
     "view": ["view", "{store}", "--no-open"],
     "compare": ["compare", "{honest}", "{store}"],
     "plot": ["plot", "{store}", "--out", "{home}/plots"],
@@ -59,7 +59,7 @@ class Range:
         home = Path(tempfile.mkdtemp(dir=self.folder))
         home.chmod(0o777)
         words = [word.format(store=store, honest=self.folder / "honest", home=home) for word in argv]
-        interrupt = 8 if argv[0] == "view" else None
+        interrupt = 8 if argv[0] == "view" and "--out" not in argv else None
         job = {"argv": words, "nobody": nobody, "limit": LIMIT, "home": str(home), "interrupt": interrupt}
         assert self.runner.stdin and self.runner.stdout
         self.runner.stdin.write(json.dumps(job) + "\n")

@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "peek": ("peek", "DIR"),
     "compare": ("compare", "WHOLE", "DIR"),
     "plot": ("plot", "DIR", "--out", "OUT"),
-    "report": ("report", "DIR", "--out", "OUT"),
+    "view": ("view", "DIR", "--out", "OUT"),
     "probe": ("probe", "DIR", "--workers", "1"),
     "push": ("push", "DIR", "hub:nobody/nothing", "--dry-run"),
     "relabel": ("relabel", "DIR", "--workers", "1"),
@@ -76,7 +76,7 @@ def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Pa
     assert (root / "labels").is_dir()
 
 
-READING = ("verify", "stats", "peek", "compare", "plot", "report", "push", "merge")
+READING = ("verify", "stats", "peek", "compare", "plot", "view", "push", "merge")
 
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])

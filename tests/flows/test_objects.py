@@ -152,8 +152,8 @@ def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
     for command in (["stats"], ["stats", "--sql", "from modes"], ["peek"]):
         shown = [run(command[0], str(root), *command[1:]).replace(str(root), "ROOT") for root in (stored, local)]
         assert shown[0] == shown[1]
-    run("report", str(stored), "--out", tmp_path / "there", "--limit", "1")
-    run("report", local, "--out", tmp_path / "here", "--limit", "1")
+    run("view", str(stored), "--out", tmp_path / "there", "--limit", "1")
+    run("view", local, "--out", tmp_path / "here", "--limit", "1")
     there, here = (json.loads((tmp_path / place / "contents.json").read_text()) for place in ("there", "here"))
     assert there | {"name": here["name"]} == here
     assert f"would be {stored}" in run("build", "--config", str(stored / RUN), "--out", str(stored), "--dry-run")

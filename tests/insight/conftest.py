@@ -26,7 +26,7 @@ def browser(small_store: Path, tiny_store: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sites of a store, of a store full of hostile texts, and of both stores."""
+    """Sites of a store, and of a store full of hostile texts."""
     folder = tmp_path_factory.mktemp("viewer")
     poisoned = copy_store(tiny_store, folder / "store")
     poison(poisoned)
@@ -35,5 +35,4 @@ def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPath
         patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
         for name, store in made.items():
             report(store, folder / name)
-        report(small_store, folder / "both", other=poisoned)
-    return {name: folder / name for name in (*made, "both")}
+    return {name: folder / name for name in made}

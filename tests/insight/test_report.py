@@ -1,4 +1,4 @@
-"""The site of `pivot report` shows the store's content, whatever it is; `pivot view` serves the same pages."""
+"""The site of `pivot view --out` shows the store's content, whatever it is; `pivot view` serves the same pages."""
 
 import json
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from pivot.datasets.store.store import Store
 from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, page_name
 from pivot.insight.report.plain import parsed
-from pivot.insight.report.site import ASSETS, MARKER, Site, asset, report
+from pivot.insight.report.site import ASSETS, MARKER, asset, report
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.insight.hostile import HOSTILE, LONG, everything, poison
 from pivot.tests.stores import build_tiny, change_rows, copy_store, rewrite_manifest, table_files
@@ -38,7 +38,7 @@ def site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "site"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": b"<svg/>"})
-        run("report", small_store, "--out", folder)
+        run("view", small_store, "--out", folder)
     return folder
 
 
@@ -88,22 +88,6 @@ def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
     data = {name for name in files(site) if name.startswith(("frames/", "plots/"))}
     assert data == used
     assert {name for name in files(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
-
-
-def test_two_stores_share_a_site_and_are_told_apart_by_folder(
-    site: Path, small_store: Path, tiny_store: Path, tmp_path: Path
-) -> None:
-    both, alone = tmp_path / "both", made(tiny_store, tmp_path / "alone")
-    run("report", small_store, "--with", tiny_store, "--out", both)
-    names = {name for name in files(alone) if name not in ASSETS and name != MARKER and not name.endswith(".js")}
-    for name in names:
-        assert (both / "other" / name).read_bytes() == (alone / name).read_bytes()
-    contents = read(both / "contents.json")
-    assert (contents["name"], contents["other"]) == (small_store.name, tiny_store.name)
-    assert contents | {"other": None} == read(site / "contents.json")
-    live = Site(small_store, ALL, tiny_store)
-    assert live.content("other/other/contents.json") is live.content("other/index.html") is None
-    live.close()
 
 
 def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> None:
@@ -205,13 +189,8 @@ def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> Non
             assert page["tiles"] == "outcomes"
         else:
             assert check_needs(page)
-    # Pictures of a plan are drawn on demand where that takes milliseconds, and where one looks.
-    plans = [page["witness"] for page in records if page["witness"]]
-    assert all(plan["frames"] is None for plan in plans)
-    patient = made(store, tmp_path / "patient", Selection(draw_plans=True))
-    for page in pages(patient):
         for frame in (page["witness"] or {}).get("frames") or ():
-            assert frame_id(decode((patient / frame["src"]).read_bytes())) == frame["id"]
+            assert frame_id(decode((tmp_path / "site" / frame["src"]).read_bytes())) == frame["id"]
 
 
 def test_equal_stores_give_equal_files(site: Path, small_store: Path, tmp_path: Path) -> None:
@@ -326,10 +305,10 @@ def test_what_is_no_report_is_left_alone(small_store: Path, tmp_path: Path) -> N
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("years")
     assert "it is not a report; choose another --out" in str(
-        error_of("report", small_store, "--out", tmp_path / "thesis")
+        error_of("view", small_store, "--out", tmp_path / "thesis")
     )
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years"
-    assert "is a file; name a folder" in str(error_of("report", small_store, "--out", tmp_path / "thesis/chapter.tex"))
+    assert "is a file; name a folder" in str(error_of("view", small_store, "--out", tmp_path / "thesis/chapter.tex"))
     (tmp_path / "empty").mkdir()
     assert (made(small_store, tmp_path / "empty", Selection(limit=1)) / MARKER).exists()
     with pytest.raises(StoreError, match="is not a PIVOT store"):

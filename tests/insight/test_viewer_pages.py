@@ -1,4 +1,4 @@
-"""Pages of the viewer for runs and requests: facets, sorting, export, levels, two runs, prompts, retries."""
+"""Pages of the viewer for runs and requests: facets, sorting, export, levels, prompts, retries."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ __all__ = ["probed"]
 
 @pytest.fixture
 def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
-    visit = Visit(browser, f"file://{sites['both']}/")
+    visit = Visit(browser, f"file://{sites['plain']}/")
     yield visit
     visit.close()
 
@@ -32,7 +32,7 @@ def ids(page: Any) -> list[str]:
 
 
 def test_facets_filter_by_split_policy_writer_reason_slack_and_proof(visit: Visit, sites: dict[str, Path]) -> None:
-    columns = listed(sites["both"])
+    columns = listed(sites["plain"])
     page = visit.open("#/episodes", ".row")
     for facet, column in (("split", "split"), ("policy", "policy"), ("writer", "writer"), ("slack", "slack")):
         value = next(each for each in columns[column] if each not in (None, ""))
@@ -43,17 +43,23 @@ def test_facets_filter_by_split_policy_writer_reason_slack_and_proof(visit: Visi
     proved = sum(each is True for each in columns["proved"])
     page.click('.of-proof label:has-text("proved")')
     visit.shows(".total", f"{proved} of 48 episodes")
-    # The other run's labels are all rejected, for a reason with commas, percent signs and markup in its name.
-    page = visit.open("#/episodes?run=other", ".row")
-    other = listed(sites["hostile"])
+
+
+def test_labels_are_filtered_by_reasons_with_commas_percent_signs_and_markup(
+    browser: Any, sites: dict[str, Path]
+) -> None:
+    columns = listed(sites["hostile"])
+    visit = Visit(browser, f"file://{sites['hostile']}/")
+    page = visit.open("#/episodes", ".row")
     page.locator(".of-reason label").first.click()
-    visit.shows(".total", f"{sum(bool(each) for each in other['reasons'])} of {len(other['id'])} episodes")
+    visit.shows(".total", f"{sum(bool(each) for each in columns['reasons'])} of {len(columns['id'])} episodes")
     assert page.locator(".of-reason input:checked").count() == 1
+    visit.close()
 
 
 @pytest.mark.parametrize(("name", "column"), [("return", "return"), ("pivot", "pivot"), ("task", "task"), ("id", "id")])
 def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path], name: str, column: str) -> None:
-    columns = listed(sites["both"])
+    columns = listed(sites["plain"])
     order = sorted(
         range(48), key=lambda i: ((value := columns[column][i]) is None, value if value is not None else 0, i)
     )
@@ -69,7 +75,7 @@ def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path], 
 
 
 def test_the_selection_is_exported_as_csv_and_json(visit: Visit, sites: dict[str, Path]) -> None:
-    columns = listed(sites["both"])
+    columns = listed(sites["plain"])
     failed = [
         i for i, outcome in enumerate(columns["outcome"]) if outcome == "failed" and columns["env"][i] == "sokoban"
     ]
@@ -91,14 +97,14 @@ def test_the_selection_is_exported_as_csv_and_json(visit: Visit, sites: dict[str
     assert page.evaluate("['=1+1', '@x', -1].map(Pivot.csvCell)") == ["'=1+1", "'@x", "-1"]
 
 
-def test_the_rollouts_of_a_level_are_a_grid_in_both_runs(visit: Visit, sites: dict[str, Path]) -> None:
-    columns = listed(sites["both"])
+def test_the_rollouts_of_a_level_are_a_grid(visit: Visit, sites: dict[str, Path]) -> None:
+    columns = listed(sites["plain"])
     number = a_failure(columns)
     page = visit.open(f"#/episode/{columns['id'][number]}", EPISODE)
     page.click(".grid-link a")
-    page.wait_for_selector('.level-grid[data-ready="first"]')
+    page.wait_for_selector('.level-grid[data-ready="yes"]')
     rollouts = [i for i in range(48) if columns["task"][i] == columns["task"][number]]
-    grid = page.locator('.level-grid[data-ready="first"]')
+    grid = page.locator('.level-grid[data-ready="yes"]')
     assert grid.locator("tbody tr").count() == len(rollouts) == 8
     assert grid.locator(".cell.pivot").count() == sum(columns["pivot"][i] is not None for i in rollouts)
     assert grid.locator(".cell .frame").count() == sum(columns["steps"][i] + 1 for i in rollouts)
@@ -106,27 +112,6 @@ def test_the_rollouts_of_a_level_are_a_grid_in_both_runs(visit: Visit, sites: di
         assert image.evaluate("image => image.decode().then(() => image.naturalWidth > 0)")
     page.keyboard.press("Escape")
     page.wait_for_selector(EPISODE)
-
-
-def test_two_runs_stand_side_by_side(visit: Visit, sites: dict[str, Path]) -> None:
-    mine, theirs = listed(sites["plain"]), listed(sites["hostile"])
-    page = visit.open("#/compare", ".pairing .square")
-    solved = [mine["outcome"][i] == "solved" for i in range(48) if mine["env"][i] == "sokoban"]
-    row = page.locator(".rates tbody tr").filter(has_text="sokoban").filter(has_text="solved").first.inner_text()
-    assert f"{100 * sum(solved) / len(solved):g}"[:4] in row
-    levels = {*zip(mine["env"], mine["task"], strict=True), *zip(theirs["env"], theirs["task"], strict=True)}
-    assert page.locator(".levels .row").count() == len(levels)
-    page.locator(".pairing .square").first.click()
-    page.wait_for_selector(EPISODE)
-    page.keyboard.press("c")
-    page.wait_for_selector(".pairing .square")
-    page.locator(".levels .row .level").first.click()
-    page.wait_for_selector(".level-grid")
-    visit.open("#/episodes?run=other", ".row")
-    visit.shows(".total", f"{len(theirs['id'])} of {len(theirs['id'])} episodes")
-    page.locator(".row > a").first.click()
-    page.wait_for_selector(EPISODE)
-    assert all(source.startswith("other/frames/") for source in sources(page, "img.frame"))
 
 
 def sources(page: Any, selector: str) -> list[str]:
@@ -212,10 +197,10 @@ def test_free_prose_is_shown_as_unverified(browser: Any, sites: dict[str, Path],
 
 
 ADDRESSES = [
-    *("#/episodes", "#/overview", "#/compare", "#/__proto__", "#/level/x", "#/episode/%E0%A4%A"),
-    *("#/?sort=__proto__", "#/episodes?run=other&q=a"),
+    *("#/episodes", "#/overview", "#/__proto__", "#/level/x", "#/episode/%E0%A4%A"),
+    *("#/?sort=__proto__", "#/episodes?q=a"),
 ]
-KEYS = ["j", "k", "p", "g", "c", "o", "t", "?", "/", "Enter", "ArrowRight", "ArrowLeft", "ArrowDown"]
+KEYS = ["j", "k", "p", "g", "o", "t", "?", "/", "Enter", "ArrowRight", "ArrowLeft", "ArrowDown"]
 KEYS += ["Escape", "Space", "Tab"]
 TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, .chart .hit"
 
@@ -223,7 +208,7 @@ TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, 
 def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path]) -> None:
     """250 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
     draw = random.Random(0)
-    visit = Visit(browser, f"file://{sites['both']}/", accept_downloads=True)
+    visit = Visit(browser, f"file://{sites['plain']}/", accept_downloads=True)
     page = visit.open("#/episodes", ".row")
     page.on("popup", lambda popup: popup.close())
     for _ in range(250):

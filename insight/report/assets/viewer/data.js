@@ -11,7 +11,7 @@ window.Pivot = (() => {
   // Only our own data files can become scripts, whatever a store holds.
   const policy = window.trustedTypes && window.trustedTypes.createPolicy("pivot", {
     createScriptURL(path) {
-      if (!/^(other\/)?(contents|overview|pages\/\d+\/\d+)\.js$/.test(path)) throw new TypeError(`no data file: ${path}`);
+      if (!/^(contents|overview|pages\/\d+\/\d+)\.js$/.test(path)) throw new TypeError(`no data file: ${path}`);
       return path;
     },
   });
@@ -46,27 +46,11 @@ window.Pivot = (() => {
     return loading;
   }
 
-  // Puts the prefix of a run before the paths of all its pictures, once.
-  function place(record, prefix) {
-    if (!prefix || !record || typeof record !== "object" || record.placed) return record;
-    const walk = (value) => {
-      if (!value || typeof value !== "object") return;
-      for (const [name, each] of Object.entries(value)) {
-        if (PICTURES.has(name) && typeof each === "string") value[name] = prefix + each;
-        else walk(each);
-      }
-    };
-    ["frames", "witness", "requests", "analyzer", "retries", "plots"].forEach((name) => walk(record[name]));
-    record.placed = true;
-    return record;
-  }
-  const PICTURES = new Set(["src", "collage", "panel"]);
-
   // A store: its list of episodes by columns, and its pages.
   class Run {
-    constructor(key, prefix, contents) {
+    constructor(contents) {
       ({ words: this.words, columns: this.columns, count: this.size, chunk: this.chunk } = contents);
-      Object.assign(this, { key, prefix, name: contents.name, runId: contents.run_id, filtered: { key: null } });
+      Object.assign(this, { name: contents.name, runId: contents.run_id, filtered: { key: null } });
       this.numbers = new Map(this.columns.id.map((id, number) => [id, number]));
       this.haystacks = new Array(this.size);
       this.replies = { texts: [], loaded: 0, running: false };
@@ -90,20 +74,20 @@ window.Pivot = (() => {
     }
 
     chunkName(index) {
-      return `${this.prefix}pages/${Math.floor((index * this.chunk) / 1000)}/${index}`;
+      return `pages/${Math.floor((index * this.chunk) / 1000)}/${index}`;
     }
 
     async page(number) {
       const index = Math.floor(number / this.chunk);
-      return place((await load(this.chunkName(index)))[number - index * this.chunk], this.prefix);
+      return (await load(this.chunkName(index)))[number - index * this.chunk];
     }
 
-    async overview() {
-      return place(await load(`${this.prefix}overview`), this.prefix);
+    overview() {
+      return load("overview");
     }
 
     jsonOf(number) {
-      return `${this.prefix}episodes/${Math.floor(number / 1000)}/${number}.json`;
+      return `episodes/${Math.floor(number / 1000)}/${number}.json`;
     }
 
     path(number) {
@@ -118,10 +102,6 @@ window.Pivot = (() => {
       const numbers = [];
       for (let i = first; i < this.size && same(i); i += 1) numbers.push(i);
       return numbers;
-    }
-
-    level(number) {
-      return ["env", "task", "set"].map((name) => this.value(name, number)).join("\n");
     }
 
     // Loads the texts for the search in replies, once.
@@ -151,23 +131,8 @@ window.Pivot = (() => {
     return texts.filter(Boolean).join("\n").toLowerCase();
   }
 
-  const runs = new Map();
-  let otherLoading = null;
-
   async function open() {
-    const contents = await load("contents");
-    runs.set("", new Run("", "", contents));
-    return contents.other ?? null;
-  }
-
-  // Loads the second store; a report of one store has none.
-  function openOther() {
-    otherLoading ??= load("other/contents").then((contents) => {
-      const run = new Run("other", "other/", contents);
-      runs.set("other", run);
-      return run;
-    });
-    return otherLoading;
+    return new Run(await load("contents"));
   }
 
   // Addresses
@@ -198,5 +163,5 @@ window.Pivot = (() => {
     window.dispatchEvent(new Event("pivot:route"));
   }
 
-  return { put, load, open, openOther, runs, route, address, go, keys: new Map() };
+  return { put, load, open, route, address, go, keys: new Map() };
 })();

@@ -189,7 +189,7 @@
   }
 
   function Opened({ run, number, params }) {
-    const key = `${run.key} ${number}`;
+    const key = String(number);
     const state = useLoaded(key, () => run.page(number));
     const [playing, setPlaying] = useState(false);
     const page = state.key === key ? state.value : null;

@@ -134,7 +134,7 @@
           <p class="total" role="status">${rows.length.toLocaleString("en")} of ${run.size.toLocaleString("en")} episodes</p>
           <${Order} params=${params} set=${set} />
           <${Pivot.Export} run=${run} rows=${rows} />
-          <a class="json" href=${`${run.prefix}contents.json`} title="this list as JSON">JSON</a>
+          <a class="json" href="contents.json" title="this list as JSON">JSON</a>
         </div>
         ${rows.length === 0
           ? html`<p class="nothing">${run.size ? "No episode passes the filters." : "The store holds no such episode."}</p>`

@@ -28,10 +28,10 @@
 
   function Overview({ run }) {
     Pivot.keys = new Map();
-    const { key, value: record, error } = useLoaded(run.key, () => run.overview());
+    const { value: record, error } = useLoaded("overview", () => run.overview());
     if (error) return html`<main class="overview"><h1>Overview</h1><p class="none">${error}</p></main>`;
-    if (!record || key !== run.key) return html`<main class="overview"><p class="wait">Loading …</p></main>`;
-    return html`<main class="overview"><div class="title"><h1>Overview</h1><a class="json" href=${`${run.prefix}overview.json`} title="this page as JSON">JSON</a></div>
+    if (!record) return html`<main class="overview"><p class="wait">Loading …</p></main>`;
+    return html`<main class="overview"><div class="title"><h1>Overview</h1><a class="json" href="overview.json" title="this page as JSON">JSON</a></div>
       <section class="card"><${Facts} rows=${[["folder", run.name], ...runFacts(record)]} /></section>
       ${record.nights.map((each) => html`<section class="card"><h2><${Text}>${each.folder}<//></h2><${Facts} rows=${runFacts(each)} /></section>`)}
       ${record.problem && html`<p class="none"><${Text}>${`No pictures: ${record.problem}`}<//></p>`}
