@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Look at it": {
         "stats": "failure modes, steps, settings; or your own SQL",
+        "top": "the most instructive failures, in words and as a picture",
         "peek": "one failure in words, and as a picture",
         "view": "browse every failure in a browser; --out writes the site",
         "plot": "pictures of returns, modes, pivot steps, slack",

@@ -77,7 +77,7 @@ class Argument(TyperArgument):
 SCREEN = 40
 """Maximum number of lines of ``--help``."""
 _COMMON = {
-    "build": "out tasks set levels policy model base-url writer writer-model log workers config dry-run",
+    "build": "out tasks set levels policy model base-url writer log workers config dry-run",
     "import": "format out set require option dry-run workers config",
     "relabel": "solver split log infeasible writer writer-model only-rejected refresh workers",
     "probe": "arm resamples show format policy policy-set policy-service workers",

@@ -34,11 +34,10 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    if png is not None and png.suffix.lower() not in ("", ".png"):
-        raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
+    check_png(png)
     if episode == "":
         raise ConfigError("EPISODE_ID: found an empty text, expected the beginning of an id; leave it out for any")
-    view = _view_of(root, episode, env)
+    view = view_of(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -58,7 +57,19 @@ def peek(
         out.print(f"see it: pivot peek {quoted(root)} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
 
 
-def _view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:
+def check_png(png: Path | None) -> None:
+    """Check the name of a picture before it is drawn.
+
+    Raises:
+        ConfigError: it has another suffix, or its folder is missing.
+    """
+    if png is not None and png.suffix.lower() not in ("", ".png"):
+        raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
+    if png is not None and not png.parent.is_dir():
+        raise ConfigError(f"--png: found {str(png)!r}, expected a file in a folder that exists")
+
+
+def view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:
     """Find an episode in a store or in a folder of nights."""
 
     def seen_in(store: Store) -> EpisodeView:

@@ -22,37 +22,39 @@ from .options import StorePath, path_option
 def stats(
     root: StorePath,
     sql: Annotated[
-        str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
+        str | None, typer.Argument(metavar="QUERY", help=f"Run this SQL instead, over the views {', '.join(VIEWS)}.")
     ] = None,
     style: Annotated[
         Format, typer.Option("--format", help="Output format; percentages are fractions except in the table.")
     ] = Format.TABLE,
     target: Annotated[
         Path | None,
-        path_option("Folder for one file per view, or file for the result of --sql.", "--out", "PATH"),
+        path_option("Folder for one file per view, or file for the result of QUERY.", "--out", "PATH"),
     ] = None,
     allow_external: Annotated[
         bool,
-        typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
+        typer.Option("--allow-external", help="Let QUERY read and write other files and load extensions, too."),
     ] = False,
 ) -> None:
     """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
     The views are computed from the tables, in memory. Nothing in the store's pivot.duckdb is run, so a store from
-    elsewhere can be examined safely. A query sees the store alone.
+    elsewhere can be examined safely. A query sees the store alone; in the view failures, every setting of an
+    environment is a column, such as boxes.
 
     [bold]Examples[/]
 
     pivot stats runs/first
 
-    pivot stats runs/first --sql "from modes where env = 'sokoban'"
+    pivot stats runs/first "SELECT failure_mode, count(*) FROM failures WHERE pivot_step = 3 AND boxes = 2
+    GROUP BY 1 ORDER BY 2 DESC"
+
+    pivot stats runs/first "FROM pivots LIMIT 20"
 
     pivot stats runs/first --format parquet --out statistics
-
-    pivot stats runs/nightly
     """
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
-        raise ConfigError("--sql: the query is not text in UTF-8; write it in that encoding")
+        raise ConfigError("QUERY: it is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
     with connect(root, queries, external=allow_external and sql is not None) as connection:

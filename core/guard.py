@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-READERS = frozenset({"verify", "stats", "peek", "view", "plot", "compare", "export", "push"})
+READERS = frozenset({"verify", "stats", "top", "peek", "view", "plot", "compare", "export", "push"})
 """Commands that read stores and change none."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -78,14 +78,34 @@ def _patterns(store: Store, schema: TableSchema) -> list[str]:
     return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
 
 
+def setting_columns(stores: Iterable[Store]) -> str:
+    """Return the columns of ``failures`` for the settings of environments that have one plain value."""
+    kinds: dict[str, set[str]] = {}
+    for run in (run for store in stores for run in store.config.environments.values()):
+        for name, value in run.settings.items():
+            if type(value) in _SQL_TYPES and name.isidentifier() and name not in {*LABELS.names, *EPISODES.names}:
+                kinds.setdefault(name, set()).add(_SQL_TYPES[type(value)])
+    types = {name: kind.pop() if len(kind) == 1 else "VARCHAR" for name, kind in sorted(kinds.items())}
+    return "".join(f""", TRY_CAST(env_config ->> '$.{name}' AS {kind}) AS "{name}\"""" for name, kind in types.items())
+
+
+_SQL_TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+
+
 def create_views(
-    connection: duckdb.DuckDBPyConnection, sources: dict[str, str], derived: Iterable[str] = DERIVED
+    connection: duckdb.DuckDBPyConnection,
+    sources: dict[str, str],
+    derived: Iterable[str] = DERIVED,
+    settings: str = "",
 ) -> None:
-    """Create views in ``connection``: base views from tables or table functions, and views that derive from others."""
+    """Create views in ``connection``: base views from tables or table functions, and views that derive from others.
+
+    ``settings`` are the columns of :func:`setting_columns`.
+    """
     for name, source in sources.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_of(name, source)}")
     for name in derived:
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql.replace('SETTINGS', settings)}")
 
 
 def rows_of(name: str, source: str) -> str:
@@ -135,7 +155,7 @@ def write_views(store: Store, path: Path) -> None:
                 connection.unregister("empty")
                 columns = (f"CAST(NULL AS {kind}) AS {column}" for column, kind in types)
                 sources[name] = f"(SELECT {', '.join(columns)} WHERE false)"
-            create_views(connection, sources)
+            create_views(connection, sources, settings=setting_columns([store]))
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(
@@ -167,5 +187,5 @@ def searched(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Iterato
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a message of DuckDB."""
-    return str(error).strip().splitlines()[0]
+    """Return a message of DuckDB as one line: what is wrong and its hint, without the place in the query."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split("\nLINE ")[0].split())

@@ -28,7 +28,7 @@ from ...core.storage.files import parquet_files
 from ..store.nights import Nights, nights_of
 from ..store.parquet import read_files
 from ..store.schema import EPISODES, LABELS, TableSchema
-from .database import BASE, CLOSED, DERIVED, create_views, first_line, rows_of, searched
+from .database import BASE, CLOSED, DERIVED, create_views, first_line, rows_of, searched, setting_columns
 
 VIEWS = (*BASE, *DERIVED)
 """Public view names, in the order of creation."""
@@ -76,7 +76,7 @@ def connect(
             connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
-        create_views(connection, {}, shown)
+        create_views(connection, {}, shown, setting_columns(nights.values()))
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
@@ -146,7 +146,8 @@ class _Made:
         for base, table in tables.items():
             self._connection.register(base.name, table)
         if LABELS in tables:
-            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW failures AS {DERIVED['failures'].sql}")
+            plain = DERIVED["failures"].sql.replace("SETTINGS", "")
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW failures AS {plain}")
         self._connection.execute(f"{self._into} {self._rows}")
         self._into = self._next
 
@@ -200,7 +201,7 @@ def run_query(
     """Run one of several queries over the views of the same store; it raises the errors of :func:`query`."""
     with _explained(root):
         if not duckdb.extract_statements(sql):
-            raise ConfigError("the query is empty; give a statement, such as --sql 'from modes'")
+            raise ConfigError("the query is empty; give a statement, such as 'from modes'")
         _refuse_several(sql)
         result = connection.execute(sql)
         return [column[0] for column in result.description or []], result.fetchall()

@@ -16,6 +16,7 @@ from ...datasets.store.nights import Nights, environments_of, placed_shards
 from ...datasets.store.parquet import read_table
 from ...datasets.store.schema import DATASET_EPISODES, EPISODES, LABELS
 from ...datasets.store.store import DATASET_FOLDER, Store
+from ..top import instructive, reasons
 from .plain import plain
 
 FORMAT = 2
@@ -23,6 +24,9 @@ FORMAT = 2
 
 CHUNK = 8
 """Pages that are loaded at once: the rollouts of a level, mostly."""
+
+TOP = 9
+"""Failures of the first page."""
 
 MOST_GUIDANCE = 1000
 """Maximum number of characters of guidance in the list and its search; pages have the whole text."""
@@ -103,12 +107,15 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
             rows.append(_row(episode, labels.get(name), splits.get(name, "")))
             places.append((number, row))
     columns, words = _columns(rows)
+    numbers = {row["id"]: number for number, row in enumerate(rows)}
+    top = [row for row in instructive(root, TOP, selection.environments) if row["episode_id"] in numbers]
     record = {
         "format": FORMAT,
         "name": _folder(root),
         "run_id": next(iter(nights.values())).stored_run_id,
         "stored": total,
         "chunk": CHUNK,
+        "top": [{"number": numbers[row["episode_id"]], "why": reasons(row)} for row in top],
     }
     return Contents(record | {"count": len(rows), "words": words, "columns": columns}, places)
 

@@ -94,7 +94,7 @@ MARKER = "report.json"
 """File that marks a folder as a report, which the next report may replace."""
 
 STAGE = "report"
-_SCRIPTS = "data filters parts export list chart film requests episode level overview app"
+_SCRIPTS = "data filters parts export list chart film requests episode level overview start app"
 _PARTS = (
     *("style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
     *("vendor/preact.js", "vendor/preact-hooks.js", "vendor/htm.js"),

@@ -84,7 +84,7 @@ def shown(*arguments: str | Path) -> str:
 
 COMMANDS = (
     ("stats STORE", "sokoban"),
-    ("stats STORE --sql SQL", r"[bold red]b[/] \x1b[2J"),
+    ("stats STORE SQL", r"[bold red]b[/] \x1b[2J"),
     ("peek STORE", "sokoban"),
     ("verify STORE --workers 1", "STORE holds"),
     ("compare STORE STORE", "(old) against"),
@@ -226,7 +226,7 @@ def test_tables_of_stats(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(out, "width", 2000)
     _says(run("stats", hostile), lines=True)
     sql = 'select episode_id, instruction, failure_reason as "[red]x\x1b" from failures limit 2'
-    shown = run("stats", hostile, "--sql", sql)
+    shown = run("stats", hostile, sql)
     _says(shown, lines=True)
     assert r"[red]x\x1b" in shown
 

@@ -97,14 +97,14 @@ def test_pivot_steps_stand_below_each_other_at_any_width(built: Path) -> None:
 def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
     lost = store / "episodes/sokoban/00001.parquet"
     lost.unlink()
-    for more in ((), ("--sql", "select count(*) from episodes")):
+    for more in ((), ("select count(*) from episodes")):
         assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to write it"
 
 
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
     sql = "select env, count(*) as n, avg(episode_return) as r from episodes group by env order by env"
-    assert re.search(r"frozenlake +│ +8 │", run("stats", built, "--sql", sql))
-    rows = list(csv.reader(io.StringIO(run("stats", built, "--sql", sql, "--format", "csv"))))
+    assert re.search(r"frozenlake +│ +8 │", run("stats", built, sql))
+    rows = list(csv.reader(io.StringIO(run("stats", built, sql, "--format", "csv"))))
     assert rows[0] == ["env", "n", "r"]
     frames = load_store(built).episodes.collect()
     for env, count, mean in rows[1:]:
@@ -133,7 +133,7 @@ def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Pat
 def test_nested_cells_of_a_file_are_json(built: Path, tmp_path: Path) -> None:
     sql = "select actions, certificate, witness from failures order by episode_id limit 3"
     for style in ("csv", "json", "parquet"):
-        run("stats", built, "--sql", sql, "--format", style, "--out", tmp_path / f"rows.{style}")
+        run("stats", built, sql, "--format", style, "--out", tmp_path / f"rows.{style}")
     rows = json.loads((tmp_path / "rows.json").read_text())
     text = csv.DictReader((tmp_path / "rows.csv").open(newline=""))
     assert [{name: json.loads(cell) if cell else None for name, cell in row.items()} for row in text] == rows

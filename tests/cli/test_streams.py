@@ -33,7 +33,7 @@ def test_a_reader_that_leaves_changes_no_status(tiny_store: Path) -> None:
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("words", [("stats",), ("stats", "--sql", "from steps", "--format", "csv"), ("--version",)])
+@pytest.mark.parametrize("words", [("stats",), ("stats", "from steps", "--format", "csv"), ("--version",)])
 def test_a_full_disk_behind_the_output_is_told_in_a_line(tiny_store: Path, words: tuple[str, ...]) -> None:
     command = pivot(*words, *([tiny_store] if words[0] == "stats" else []))
     ended = shell(f"{command} > /dev/full")
@@ -50,7 +50,7 @@ def test_a_terminal_of_few_characters_is_told_what_it_can_show(tiny_store: Path)
     shown = shell(pivot("verify", tiny_store, "--workers", "1"), PYTHONIOENCODING="ascii")
     assert shown.returncode == 0
     assert shown.stdout.startswith("\\u2713 ")
-    rows = pivot("stats", tiny_store, "--sql", "select '\u2713' as mark", "--format", "csv")
+    rows = pivot("stats", tiny_store, "select '\u2713' as mark", "--format", "csv")
     assert shell(rows, PYTHONIOENCODING="ascii").stdout == "mark\n\u2713\n"
 
 

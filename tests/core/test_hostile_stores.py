@@ -23,7 +23,7 @@ LIMIT, MEMORY = 60.0, 2048.0
 READERS = {
     "verify": ["verify", "{store}", "--workers", "1"],
     "stats": ["stats", "{store}"],
-    "sql": ["stats", "{store}", "--sql", "select count(*), max(episode_id) from episodes"],
+    "sql": ["stats", "{store}", "select count(*), max(episode_id) from episodes"],
     "peek": ["peek", "{store}"],
     "picture": ["peek", "{store}", "--png", "{home}/x.png"],
     "load_store": ["load_store", "{store}"],

@@ -149,7 +149,7 @@ def test_the_datasets_library_loads_it(stored: Url, s3: ObjectServer, local: Pat
 
 
 def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
-    for command in (["stats"], ["stats", "--sql", "from modes"], ["peek"]):
+    for command in (["stats"], ["stats", "from modes"], ["peek"]):
         shown = [run(command[0], str(root), *command[1:]).replace(str(root), "ROOT") for root in (stored, local)]
         assert shown[0] == shown[1]
     run("view", str(stored), "--out", tmp_path / "there", "--limit", "1")

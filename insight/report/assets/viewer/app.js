@@ -49,8 +49,8 @@
       <form method="dialog"><button>close</button></form></dialog>`;
   }
 
-  const VIEWS = new Map([["episode", "Episode"], ["overview", "Overview"], ["level", "Level"]]);
-  const TITLES = new Map([["overview", "Overview"], ["level", "Level"]]);
+  const VIEWS = new Map([["start", "Start"], ["episodes", "List"], ["episode", "Episode"], ["overview", "Overview"], ["level", "Level"]]);
+  const TITLES = new Map([["start", "Failures"], ["overview", "Overview"], ["level", "Level"]]);
 
   const fromHere = (event) => /^(BUTTON|A|SUMMARY)$/.test(event.target.tagName);
 
@@ -96,16 +96,16 @@
       };
     }, []);
     const { view, id, params } = Pivot.route();
-    const name = VIEWS.get(view) ?? "List";
+    const name = VIEWS.get(view) ?? "Unknown";
     const at = (page) => (name === page ? "page" : null);
     useEffect(() => {
       const title = view === "episode" ? id.slice(-8) : TITLES.get(view) ?? "Episodes";
       document.title = `${title} · ${run.name || "PIVOT"}`;
     }, [view, id]);
-    const link = (page, title, changes) => html`<a href=${Pivot.address(page, params, { step: null, ...changes })} aria-current=${at(VIEWS.get(page) ?? "List")}>${title}</a>`;
+    const link = (page, title, changes) => html`<a href=${Pivot.address(page, params, { step: null, ...changes })} aria-current=${at(VIEWS.get(page))}>${title}</a>`;
     return html`<header class="top">
-        <a class="brand" href=${Pivot.address("episodes", new URLSearchParams())}>PIVOT</a>
-        <nav aria-label="Pages">${link("episodes", "Episodes")}${link("overview", "Overview")}</nav>
+        <a class="brand" href="#/">PIVOT</a>
+        <nav aria-label="Pages">${link("start", "Failures")}${link("episodes", "Episodes")}${link("overview", "Overview")}</nav>
         <span class="run"><b><${Pivot.Text}>${run.name}<//></b><span class="run-id"><${Pivot.Text}>${run.runId}<//></span></span>
         <span class="tools"><button onClick=${() => themes.toggle()} title="light or dark (t)" aria-label="light or dark">◐</button>
           <button onClick=${() => setHelp(true)} title="keys (?)" aria-label="keys">?</button></span>
