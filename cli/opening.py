@@ -9,7 +9,7 @@ from ..core import admission
 from ..core.storage import Address
 from ..datasets.store.config import env_config
 from ..datasets.store.nights import nights_of
-from .console import err
+from .console import err, warn
 from .options import option
 from .values import Keys, Values
 
@@ -61,8 +61,19 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
     admission.require(code)
 
 
+def note_unfinished(root: Address) -> None:
+    """Show how much of an unfinished store is read."""
+    for store in nights_of(root, unfinished=True).values():
+        if store.unfinished:
+            warn(store.unfinished)
+
+
 def note_missing_code(root: Address) -> None:
     """Show what is missing on the pages because this call does not allow code that a store names."""
-    code = {name: setting for store in nights_of(root).values() for name, setting in store.config.code.items()}
+    code = {
+        name: setting
+        for store in nights_of(root, unfinished=True).values()
+        for name, setting in store.config.code.items()
+    }
     if refused := admission.missing(code):
         err.print(f"needed turns and plans are left out; {admission.refusal(refused)}", soft_wrap=True)

@@ -14,6 +14,7 @@ from ..datasets.store.config import environment
 from ..datasets.store.nights import nights_of
 from ..datasets.store.store import Store
 from .console import out, quoted, styled
+from .opening import note_unfinished
 from .options import StorePath, path_option
 
 
@@ -37,6 +38,7 @@ def peek(
     check_png(png)
     if episode == "":
         raise ConfigError("EPISODE_ID: found an empty text, expected the beginning of an id; leave it out for any")
+    note_unfinished(root)
     view = view_of(root, episode, env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
@@ -75,7 +77,7 @@ def view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:
     def seen_in(store: Store) -> EpisodeView:
         return find_episode(store, episode) if episode else any_failure(store, env)
 
-    nights = [*nights_of(root).values()]
+    nights = [*nights_of(root, unfinished=True).values()]
     for store in nights:
         with contextlib.suppress(StoreError):
             return seen_in(store)

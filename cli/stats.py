@@ -16,6 +16,7 @@ from ..datasets.sql.views import VIEWS, connect, run_query
 from ..insight import stats as statistics
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from .console import out, show_table, write_data
+from .opening import note_unfinished
 from .options import StorePath, path_option
 
 
@@ -57,7 +58,8 @@ def stats(
         raise ConfigError("QUERY: it is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
-    with connect(root, queries, external=allow_external and sql is not None) as connection:
+    note_unfinished(root)
+    with connect(root, queries, external=allow_external and sql is not None, unfinished=True) as connection:
         if target is not None:
             _save(root, connection, sql, style, target)
         elif sql is not None:

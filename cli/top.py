@@ -7,6 +7,7 @@ from ..core.images import encode_png
 from ..core.storage import write_file
 from ..insight.top import instructive, reasons, stacked
 from .console import out, quoted, styled
+from .opening import note_unfinished
 from .options import StorePath, option, path_option
 from .peek import check_png, view_of
 
@@ -32,6 +33,7 @@ def top(
     pivot top runs/first -n 3 --png failures.png
     """
     check_png(png)
+    note_unfinished(root)
     rows = instructive(root, count, [] if env is None else [env])
     if not rows:
         out.print("no failure with a pivot that lost a task within reach" + ("" if env is None else f" in {env}"))

@@ -14,7 +14,7 @@ from ..insight.report.site import Site
 from ..insight.report.site import report as write_site
 from ..insight.stats import make_folder
 from .console import ProgressBars, out, show_error
-from .opening import note_missing_code
+from .opening import note_missing_code, note_unfinished
 from .options import StorePath, option, path_option
 
 
@@ -52,6 +52,7 @@ def view(
     pivot view runs/first --env sokoban --failures-only --limit 200
     """
     names = tuple(environment or ())
+    note_unfinished(root)
     if target is not None:
         if port is not None:
             raise ConfigError("--port: belongs to a server, and --out writes a site without one; leave one out")
@@ -97,6 +98,7 @@ def plot(
 
     pivot plot runs/first --out plots
     """
+    note_unfinished(root)
     pictures = save_plots(root, style.value)
     make_folder(target)
     for name, content in pictures.items():

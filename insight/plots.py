@@ -37,20 +37,20 @@ def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
     """Draw every plot that a store has data for; return files by name.
 
     Args:
-        root: a finished store or a folder of nights; if a store was probed, lift rates are drawn, too.
+        root: a store, finished or not, or a folder of nights; if a store was probed, lift rates are drawn, too.
         suffix: ``png`` or ``svg``.
 
     Raises:
-        StoreError: the folder is not a finished store.
+        StoreError: the folder is not a store.
         PluginError: the plotting library is not installed.
     """
-    nights = nights_of(root)
+    nights = nights_of(root, unfinished=True)
     pictures: dict[str, Figure | None] = {}
-    with connect(root, _VIEWS) as connection:
+    with connect(root, _VIEWS, unfinished=True) as connection:
         for name, draw in _OF_VIEWS.items():
             pictures[name] = draw(root, connection)
     store = nights.get("")  # each night has a probe of its own
-    if store is not None and SETTINGS_FILE in store.manifest():
+    if store is not None and SETTINGS_FILE in store.listed:
         pictures["lift"] = lift_bars(arm_rates(store)[1])
     return {f"{name}.{suffix}": _encoded(figure, suffix) for name, figure in pictures.items() if figure is not None}
 

@@ -193,11 +193,11 @@ def stats(root: str | Address) -> dict[str, Any]:
     """Return the summary of a store: for each view of ``pivot stats`` its rows; percentages are fractions.
 
     Args:
-        root: the finished store, or a folder of nights.
+        root: the store, of an unfinished one its played shards; or a folder of nights.
 
     Raises:
-        StoreError: the store is missing or unfinished, or one of its files is missing or torn.
+        StoreError: the store is missing, or one of its files is missing or torn.
     """
     store = parse_address(root)
-    with connect(store, [each.view for each in SUMMARY]) as connection:
+    with connect(store, [each.view for each in SUMMARY], unfinished=True) as connection:
         return {each.view: json_rows(*run_query(store, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}

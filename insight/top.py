@@ -19,7 +19,7 @@ WHITE = 255
 
 
 def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Return the most instructive failures of a store, as rows of the view ``instructive``.
+    """Return the most instructive failures of a store, finished or not, as rows of the view ``instructive``.
 
     Raises:
         StoreError: the store is missing, or one of its files is missing or torn.
@@ -28,7 +28,7 @@ def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> 
     sql = f"""FROM instructive QUALIFY row_number() OVER (
         PARTITION BY env, failure_mode, pivot_step ORDER BY merits DESC, slack DESC NULLS LAST, episode_id) <= {count}
         ORDER BY merits DESC, slack DESC NULLS LAST, episode_id"""
-    with connect(root, [sql]) as connection:
+    with connect(root, [sql], unfinished=True) as connection:
         names, found = run_query(root, connection, sql)
     rows = [dict(zip(names, row, strict=True)) for row in found]
     rows = [row for row in rows if not environments or row["env"] in environments]

@@ -171,7 +171,7 @@ def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None =
     """
     matches: list[tuple[Shard, str]] = []
     beginnings = (episode_id, f"episode-{ID_VERSION}-{episode_id}")
-    for shard in store.config.shards() if shards is None else shards:
+    for shard in store.shards if shards is None else shards:
         ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
         matches += [(shard, each) for each in ids if each.startswith(beginnings)]
     if len(matches) == 1 or any(each == episode_id for _, each in matches):
@@ -190,7 +190,7 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
         StoreError: the store, or that environment of it, has no accepted failure.
     """
     first: EpisodeView | None = None
-    for shard in store.config.shards():
+    for shard in store.shards:
         if env is not None and shard.env != env:
             continue
         for row in store.read(LABELS, shard, ["episode_id", "accepted", "pivot_step"]).to_pylist():

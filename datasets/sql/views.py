@@ -47,6 +47,7 @@ def connect(
     queries: Sequence[str] = VIEWS,
     *,
     external: bool = False,
+    unfinished: bool = False,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store, or of a folder of nights, in a database of their own, in memory.
 
@@ -56,11 +57,12 @@ def connect(
             checked; without names, all views are created.
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
+        unfinished: whether the store may be one that is being built; then its played shards are read.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
     """
-    nights, needed, storage = nights_of(root), _needed(queries), open_storage(root)
+    nights, needed, storage = nights_of(root, unfinished=unfinished), _needed(queries), open_storage(root)
     for store in nights.values():
         store.check_presence(BASE.values())
         # Files of prefetched views are checked by reading them.
@@ -174,7 +176,7 @@ def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict
 def _batches(nights: Nights) -> Iterator[dict[TableSchema, list[str]]]:
     """Yield the files of episodes and labels of a few shards at a time, store by store."""
     for prefix, store in nights.items():
-        config, shards = store.config, store.config.shards()
+        config, shards = store.config, store.shards
         at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
         present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
         for first in range(0, len(shards), at_once):
@@ -256,6 +258,6 @@ def _explained(root: Address) -> Iterator[None]:
         ) from error
     except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # A damaged file can cause any error; checking the files finds it.
-        for store in nights_of(root).values():
+        for store in nights_of(root, unfinished=True).values():
             store.check_files()
         raise ConfigError(f"the query failed: {first_line(error)}; views: {', '.join(VIEWS)}") from error

@@ -26,15 +26,19 @@ Nights = Mapping[str, Store]
 itself."""
 
 
-def nights_of(root: Address) -> Nights:
+def nights_of(root: Address, *, unfinished: bool = False) -> Nights:
     """Open a finished store, or all finished nights of a folder in the order of their names.
+
+    With ``unfinished``, a store that is being built will do; its shards are those that are played.
 
     Raises:
         StoreError: neither is there, or a store cannot be read.
         ConfigError, PluginError: a config cannot be used here.
     """
     names = [] if open_storage(root).stat(RUN) is not None else finished_nights(root)
-    return {f"{name}/": Store.open(root / name) for name in names} or {"": Store.open(root)}
+    return {f"{name}/": Store.open(root / name) for name in names} or {
+        "": (Store.open_played if unfinished else Store.open)(root)
+    }
 
 
 def finished_nights(root: Address) -> list[str]:
@@ -54,7 +58,7 @@ def environments_of(nights: Nights) -> list[str]:
 
 def placed_shards(nights: Nights) -> list[tuple[Store, Shard]]:
     """Return every shard with its store, store by store."""
-    return [(store, shard) for store in nights.values() for shard in store.config.shards()]
+    return [(store, shard) for store in nights.values() for shard in store.shards]
 
 
 def load_store(root: str | Address) -> StoreFrames:

@@ -43,13 +43,13 @@ from .config import FORMAT, Shard
 from .dataset_rows import ShardSplit, dataset_file, shard_sides
 from .parquet import write_tables
 from .schema import CALLS, DATASET, EPISODES, LABELS, PROMPTS, STORE_TABLES, TableSchema
-from .store import DATASET_FOLDER, Store, shard_frames, stored_failures
+from .store import DATASET_FOLDER, PLAYED, Store, shard_frames, stored_failures
 from .tables import rollout_tables, stored_rollouts
 
 if TYPE_CHECKING:
     from .guidance import EarlierGuidance
 
-ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
+ROLLOUT, LABEL, EXPORT = PLAYED, "label", "export"
 PENDING_EPISODES = "pending"
 """Fact of a receipt: ids of the episodes that ended in an error."""
 

@@ -37,6 +37,8 @@ AUDIT = "audit.json"
 """Audit of the source of an import; only an imported store has it."""
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
+PLAYED = "rollout"
+"""Stage whose receipt says that a shard is played."""
 
 NAMED_FILES = 256
 """Files that a view, or a config of the card, names one by one. Where there are more they get patterns, so that
@@ -73,6 +75,8 @@ class Store:
     config: RunConfig
     resolved: Run | None = field(default=None, compare=False, repr=False)
     """The run of ``config`` where the caller has resolved it already."""
+    played: tuple[Shard, ...] | None = field(default=None, compare=False, repr=False)
+    """Shards to read where not all are there yet; see :meth:`open_played`."""
 
     def __reduce__(self) -> tuple[Callable[[Address, RunConfig], "Store"], tuple[Address, RunConfig]]:
         """Travel as address and config."""
@@ -102,6 +106,38 @@ class Store:
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
         return cls(root, stored_config(root, complete=complete, checked=checked))
+
+    @classmethod
+    def open_played(cls, root: Address) -> "Store":
+        """Open a store for a look: of an unfinished one, which a build may write meanwhile, the shards that are played.
+
+        Raises:
+            StoreError: none is played yet, or as :meth:`open`. ConfigError, PluginError: as :meth:`open`.
+        """
+        storage = open_storage(root)
+        if storage.stat(RUN) is None or storage.stat(MANIFEST) is not None:
+            return cls.open(root)
+        refuse_unfinished_merge(storage)
+        store = cls(root, stored_config(root, complete=False))
+        done = storage.listing(f"{RECEIPTS}/{PLAYED}")
+        played = tuple(shard for shard in store.config.shards() if store.receipt_file(PLAYED, shard) in done)
+        if not played:
+            raise NoStoreError(f"{root}: no shard of {len(store.config.shards())} is played yet; look again later")
+        return cls(root, store.config, played=played)
+
+    @property
+    def shards(self) -> Sequence[Shard]:
+        """The shards that readers show."""
+        return self.config.shards() if self.played is None else self.played
+
+    @property
+    def unfinished(self) -> str | None:
+        """State of an unfinished store in words; None for a finished one."""
+        if self.played is None:
+            return None
+        writer = self.storage.writer()
+        state = f"its build ended early: pivot build --out {self.root}" if writer is None else "it is being built"
+        return f"{len(self.played)} of {len(self.config.shards())} shards of {self.root} are shown; {state}"
 
     @cached_property
     def run(self) -> Run:
@@ -235,7 +271,7 @@ class Store:
         Raises:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
-        may_lack = _LABEL_FILE.fullmatch(name) is not None and name not in self._listed
+        may_lack = _LABEL_FILE.fullmatch(name) is not None and name not in self.listed
         if may_lack and self.storage.stat(name) is None:
             empty = schema.arrow.empty_table()
             return empty if columns is None else empty.select(columns)
@@ -244,7 +280,7 @@ class Store:
         return table
 
     @cached_property
-    def _listed(self) -> frozenset[str]:
+    def listed(self) -> frozenset[str]:
         """The files that the manifest lists; none while a build goes on."""
         return frozenset(self.manifest()) if self.storage.stat(MANIFEST) is not None else frozenset()
 
@@ -253,14 +289,14 @@ class Store:
 
         A shard without labels has no file of them, so those are named that are there, or that the manifest lists.
         """
-        shards = self.config.shards() if shards is None else shards
+        shards = self.shards if shards is None else shards
         files = [self.table_file(schema, shard) for shard in shards]
         if schema is PROMPTS:
             files += [self.label_prompts_file(shard) for shard in shards]
         if schema is CALLS:
             files += [name for shard in shards if (name := self.label_calls_file(shard)) is not None]
         if schema in (LABELS, PROMPTS, CALLS):
-            present = self._listed.union(self.storage.listing(self.table_folder(schema)))
+            present = self.listed.union(self.storage.listing(self.table_folder(schema)))
             return [name for name in files if name in present or not _LABEL_FILE.fullmatch(name)]
         return files
 

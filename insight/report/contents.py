@@ -114,6 +114,7 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
         "name": _folder(root),
         "run_id": next(iter(nights.values())).stored_run_id,
         "stored": total,
+        "unfinished": next(iter(nights.values())).unfinished,
         "chunk": CHUNK,
         "top": [{"number": numbers[row["episode_id"]], "why": reasons(row)} for row in top],
     }
@@ -128,7 +129,7 @@ def _folder(root: Address) -> str:
 def _splits(store: Store, shard: Shard) -> dict[str, str]:
     """Return the split of every episode of a shard that is in the dataset: ``train`` or ``validation``."""
     files = {side: dataset_file(DATASET_FOLDER, DATASET_EPISODES, shard, side) for side in SIDES}
-    listed = store.manifest()
+    listed = store.listed
     return {
         name: side
         for side, file in files.items()

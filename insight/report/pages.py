@@ -256,7 +256,7 @@ def _retries_of(store: Store, shard: Shard) -> dict[str, list[Record]]:
         StoreError: the file is torn, or has other columns.
     """
     retries: dict[str, list[Record]] = {}
-    if {SETTINGS_FILE, probe_file(shard)} <= store.manifest().keys():
+    if {SETTINGS_FILE, probe_file(shard)} <= store.listed:
         for row in read_table(store.storage, probe_file(shard), PROBE).to_pylist():
             if row["label_version"] == str(store.config.label_version):
                 retries.setdefault(row["episode_id"], []).append({name: plain(row[name]) for name in _OF_RETRY})

@@ -48,7 +48,7 @@ def overview(root: Address, nights: Nights) -> tuple[dict[str, Any], dict[str, b
         StoreError: a file of the store is missing or torn.
     """
     tables = []
-    with connect(root, [each.shown for each in SUMMARY]) as connection:
+    with connect(root, [each.shown for each in SUMMARY], unfinished=True) as connection:
         for each in SUMMARY:
             names, rows = in_order(*run_query(root, connection, each.shown))
             if rows or not each.often_empty:
@@ -176,7 +176,7 @@ class Site:
     def __init__(self, root: Address, selection: Selection) -> None:
         """List the selected episodes; see :func:`.contents.contents` for errors."""
         self._root = root
-        self._nights = nights_of(root)
+        self._nights = nights_of(root, unfinished=True)
         self._shards = placed_shards(self._nights)
         self.contents: Contents = contents(root, self._nights, selection)
         self._open: OrderedDict[int, ShardPages] = OrderedDict()

@@ -1,5 +1,7 @@
 """`pivot top` and the first page show instructive failures: facts recounted from the tables, diverse, and readable."""
 
+import contextlib
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -7,11 +9,16 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pivot.cli import app
 from pivot.core.images import decode
-from pivot.datasets.sql.views import query
+from pivot.core.storage import LocalStorage
+from pivot.datasets.sql.views import connect, query, run_query
 from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
 from pivot.insight.top import instructive, reasons
-from pivot.tests.cli.command_line import run
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.stores import copy_store
+from typer.testing import CliRunner
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +100,36 @@ def test_settings_and_slack_are_columns_of_failures(small_store: Path) -> None:
         assert slack == certificate["budget_before"] - certificate["before"]
     sql = "SELECT failure_mode FROM failures WHERE pivot_step = 3 AND boxes = 1 GROUP BY 1 ORDER BY count(*) DESC"
     assert query(small_store, sql)[1]
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["while it is built", "after it ended early"])
+def test_an_unfinished_store_is_looked_at(small_store: Path, tmp_path: Path, written: bool) -> None:
+    """Only shards that are played are shown, whatever else is there, and each command says so."""
+    store = copy_store(small_store, tmp_path / "store")
+    (store / "manifest.json").unlink()
+    shards = Store.open(store, complete=False).config.shards()
+    first = next(shard for shard in shards if shard.env == "sokoban")
+    for shard in shards:
+        if shard != first:
+            (store / f".receipts/rollout/{shard.stem}.json").unlink()
+            (store / f"steps/{shard.file}").write_bytes(b"half of a fi")
+    mark = "it is being built" if written else "its build ended early: pivot build --out"
+    counts = pl.read_parquet(small_store / f"episodes/{first.file}")
+    with LocalStorage(store).lock() if written else contextlib.nullcontext():
+        for line in (("stats",), ("top",), ("peek",), ("view", "--out", str(tmp_path / "site"))):
+            result = CliRunner().invoke(app, [line[0], str(store), *line[1:]], catch_exceptions=False)
+            assert f"1 of {len(shards)} shards of {store} are shown; {mark}" in result.stderr, line
+        assert query_rows(store) == [("sokoban", len(counts))]
+        error = error_of("compare", store, small_store)
+        assert "manifest.json: its build did not finish" in str(error)
+    record = json.loads((tmp_path / "site" / "contents.json").read_text())
+    assert record["count"] == len(counts)
+    assert mark in record["unfinished"]
+    (store / f".receipts/rollout/{first.stem}.json").unlink()
+    assert "no shard of" in str(error_of("stats", store))
+
+
+def query_rows(store: Path) -> list[tuple[object, ...]]:
+    sql = "SELECT env, count(*)::INT FROM episodes GROUP BY 1"
+    with connect(store, [sql], unfinished=True) as connection:
+        return run_query(store, connection, sql)[1]

@@ -110,6 +110,7 @@
         <span class="tools"><button onClick=${() => themes.toggle()} title="light or dark (t)" aria-label="light or dark">◐</button>
           <button onClick=${() => setHelp(true)} title="keys (?)" aria-label="keys">?</button></span>
       </header>
+      ${run.unfinished && html`<p class="unfinished" role="status"><${Pivot.Text}>${run.unfinished}<//></p>`}
       <${Pivot[name]} run=${run} id=${id} params=${params} refresh=${refresh} />
       <${Help} open=${help} close=${() => setHelp(false)} />`;
   }

@@ -49,7 +49,7 @@ window.Pivot = (() => {
   // A store: its list of episodes by columns, and its pages.
   class Run {
     constructor(contents) {
-      ({ words: this.words, columns: this.columns, count: this.size, chunk: this.chunk, top: this.top } = contents);
+      ({ words: this.words, columns: this.columns, count: this.size, chunk: this.chunk, top: this.top, unfinished: this.unfinished } = contents);
       Object.assign(this, { name: contents.name, runId: contents.run_id, filtered: { key: null } });
       this.numbers = new Map(this.columns.id.map((id, number) => [id, number]));
       this.haystacks = new Array(this.size);
