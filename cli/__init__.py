@@ -13,11 +13,9 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
-from pydantic import ValidationError
 
 from ..core.blame import blamed
 from ..core.errors import INTERRUPTED, PivotError
-from ..core.plugins import expectation
 from ..core.version import __version__
 from ..models.extras import install_line
 from .console import err, show_error
@@ -176,14 +174,7 @@ def _stopped(error: BaseException | None) -> bool:
 
 def usage_message(error: typer.TyperException) -> str:
     """Return one line about an invalid command line."""
-    cause = error.__cause__
-    if isinstance(error, typer.BadParameter) and error.param is not None and isinstance(cause, ValidationError):
-        problem = cause.errors()[0]
-        why = problem.get("ctx", {}).get("error") or f"found {problem['input']!r}, expected {expectation(problem)}"
-        message = f"{error.param.opts[0] if error.param.opts else error.param.name}: {why}"
-    else:
-        message = error.format_message()
-    message = message.strip().rstrip(".")
+    message = error.format_message().strip().rstrip(".")
     context = getattr(error, "ctx", None)
     more = f"; see: {context.command_path} --help" if context is not None else ""
     return message[:1].lower() + message[1:] + more

@@ -17,7 +17,6 @@ MAKE = Form(
     MakeConfig,
     {
         "out": Flag(argument="BENCHMARK"),
-        "private": Flag(off="-"),
         "env": Flag(metavar="ENV"),
     },
     {

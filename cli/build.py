@@ -11,7 +11,7 @@ from ..flows import build as building
 from ..flows.engines.local import available_cores
 from ..flows.engines.server import configured_server
 from .console import ProgressBars, err
-from .from_config import Flag, Form, from_config
+from .from_config import Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of
 from .results import show_plan, show_result
 from .run_form import RunForm
@@ -41,7 +41,7 @@ def _begun_store(arguments: Mapping[str, Any]) -> Address | None:
 
 
 RUN_FORM = RunForm()
-OPTIONS = Form("build", BuildOptions, {name: Flag(off="-") for name in ("refresh", "dry_run")})
+OPTIONS = Form("build", BuildOptions)
 WORKERS = Form("workers", WorkerOptions, panels={"Engines": ("workers", "engine", "address")})
 
 

@@ -3,13 +3,15 @@
 import signal
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+
+from pydantic import Field
 
 from ..core.errors import ConfigError
 from ..core.storage import write_file
 from ..flows.serve import serve as run_worker
 from .console import err, out
-from .options import option, path_option
+from .from_config import Form, from_config
+from .options import Options, PathField
 
 FILE = "prefect.yaml"
 ALERTS = "alerts.yaml"
@@ -17,23 +19,25 @@ HEAD = "#   "
 """Prefix of a line in the head of the file that contains a command."""
 
 
-def deploy(
-    target: Annotated[Path, path_option("File to write.", "--to", "FILE")] = Path(FILE),
-    serve: Annotated[
-        bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
-    ] = False,
-    work: Annotated[
-        bool, option("Deploy it to the server of PREFECT_API_URL, and run its only worker here.", "--work")
-    ] = False,
-    port: Annotated[int, option("Port of the server of --serve.", "--port", min=1, max=65535)] = 4200,
-    runs: Annotated[
-        int | None,
-        option("Maximum number of simultaneous runs of all deployments together (default: no limit).", "--runs", min=1),
-    ] = None,
-    rules: Annotated[
-        Path | None, path_option("Write alerts for Prometheus to this file instead.", "--rules", "FILE")
-    ] = None,
-) -> None:
+class DeployOptions(Options):
+    """Options of ``pivot deploy``."""
+
+    to: PathField = Path(FILE)
+    """File to write."""
+    serve: bool = False
+    """Serve it here until Ctrl-C: a Prefect server and a worker on loopback."""
+    work: bool = False
+    """Deploy it to the server of PREFECT_API_URL, and run its only worker here."""
+    port: int = Field(default=4200, ge=1, le=65535)
+    """Port of the server of --serve."""
+    runs: int | None = Field(default=None, ge=1)
+    """Maximum number of simultaneous runs of all deployments together; by default no limit."""
+    rules: PathField | None = None
+    """Write alerts for Prometheus to this file instead."""
+
+
+@from_config(Form("deploy", DeployOptions), file=False)
+def deploy(options: DeployOptions) -> None:
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
     Five nightly builds, one per environment, whose folder and seed come from the scheduled date and which verify their
@@ -54,6 +58,7 @@ def deploy(
 
     pivot deploy --rules pivot-alerts.yaml
     """
+    target, serve, work, runs, rules = options.to, options.serve, options.work, options.runs, options.rules
     if serve and work:
         raise ConfigError("--serve and --work: expected one of the two; --work uses a server that is already running")
     shipped = files(__name__.partition(".")[0])
@@ -81,7 +86,7 @@ def deploy(
         for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
             signal.signal(each, signal.default_int_handler)
         try:
-            run_worker(target, port if serve else None, runs, _show_address)
+            run_worker(target, options.port if serve else None, runs, _show_address)
         except KeyboardInterrupt:
             ended = "server and worker are ended" if serve else "the worker is ended"
             err.print(f"{ended}; start runs that were at work again", soft_wrap=True)

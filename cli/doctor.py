@@ -10,9 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from ..core import plugins
@@ -30,6 +28,8 @@ from ..models.service import Service
 from ..rollouts.policies import ModelPolicy
 from ..rollouts.policies.example import example_turn
 from .console import out, show_table, styled
+from .from_config import Flag, Form, from_config
+from .options import Options
 from .settings_help import show_settings
 
 OK, MISSING, BROKEN = styled(("ok", "green")), styled(("missing", "yellow")), styled(("broken", "red"))
@@ -55,19 +55,21 @@ ENGINE_PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
 """Packages of the engines that are not part of every installation, and the extra that installs them."""
 
 
-def doctor(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME...", help="Show the settings of these environments, models, formats instead."),
-    ] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--base-url", help="Check a model server instead, such as http://localhost:8000/v1.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Model the server is expected to serve.")] = None,
-    key_variable: Annotated[
-        str, typer.Option("--key-variable", help="Environment variable that holds the key.")
-    ] = KEY_VARIABLE,
-) -> None:
+class DoctorOptions(Options):
+    """Options of ``pivot doctor``."""
+
+    names: tuple[str, ...] = ()
+    """Show the settings of these environments, models, formats instead."""
+    base_url: str | None = None
+    """Check a model server instead, such as http://localhost:8000/v1."""
+    model: str | None = None
+    """Model the server is expected to serve."""
+    key_variable: str = KEY_VARIABLE
+    """Environment variable that holds the key."""
+
+
+@from_config(Form("doctor", DoctorOptions, {"names": Flag(argument="NAME...")}), file=False)
+def doctor(options: DoctorOptions) -> None:
     """Show which parts are installed, and which are missing; or the settings of NAME; or check a model server.
 
     NAME is an environment and its solver, a model, a policy, a writer of guidance, or a format of pivot import. The
@@ -81,13 +83,14 @@ def doctor(
 
     pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
     """
+    names, base_url, model = options.names, options.base_url, options.model
     if names:
         if base_url is not None or model is not None:
             raise ConfigError("NAME shows settings, --base-url and --model check a server; leave one of them out")
         show_settings(names)
         return
     if base_url is not None or model is not None:
-        _server(base_url, model, key_variable)
+        _server(base_url, model, options.key_variable)
         return
     system: list[list[str | Text]] = [
         ["pivot", __version__],

@@ -31,16 +31,13 @@ PANELS = {
 ANALYZER = AskedForm(
     "analyzer",
     AnalyzerEvaluationConfig,
-    {
-        "model": Flag(argument="MODEL"),
-        "full_length": Flag(off="-"),
-    },
+    {"model": Flag(argument="MODEL")},
     PANELS,
 )
 BASELINES = Form(
     "baselines",
     BaselinesConfig,
-    {"data": Flag(argument="DATASET"), "full_length": Flag(off="-")},
+    {"data": Flag(argument="DATASET")},
     {"Records": ("env", "side", "full_length", "limit"), "Report": ("out", "learned")},
 )
 

@@ -1,8 +1,7 @@
 """``pivot export``, ``pivot merge`` and ``pivot push``: a store for a trainer, several as one, a dataset on the hub."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import Field, field_validator
 
 from ..datasets.store.store import Store
@@ -11,7 +10,7 @@ from ..flows.merge import merge as merge_stores
 from .build import WORKERS
 from .console import ProgressBars, err, out, quoted
 from .from_config import Flag, Form, from_config
-from .options import AddressField, Options, StorePath, WorkerOptions, option, registered
+from .options import AddressField, Options, WorkerOptions, registered
 
 if TYPE_CHECKING:
     from ..datasets.export.publish import Publication
@@ -84,7 +83,7 @@ class MergeOptions(Options):
     """Read the folders of models that run.json names, for their revisions."""
 
 
-MERGE = Form("merge", MergeOptions, {"roots": Flag(argument="STORE..."), "sources": Flag(off="-")})
+MERGE = Form("merge", MergeOptions, {"roots": Flag(argument="STORE...")})
 
 
 @from_config(MERGE, WORKERS)
@@ -123,14 +122,24 @@ def merge(options: MergeOptions, workers: WorkerOptions) -> None:
     out.print(f"\nnext:\n  pivot verify {quoted(new.root)}   before you remove the others", soft_wrap=True)
 
 
-def push(
-    root: StorePath,
-    target: Annotated[
-        str, typer.Argument(metavar="hub:OWNER/NAME", help="Dataset of the hub; created if it does not exist.")
-    ],
-    private: Annotated[bool, option("Create it as private.", "--private")] = False,
-    dry_run: Annotated[bool, option("Show what would be sent, and send nothing.", "--dry-run")] = False,
-) -> None:
+class PushOptions(Options):
+    """Options of ``pivot push``."""
+
+    root: AddressField
+    """Folder of a finished store, or its s3:// address."""
+    target: str
+    """Dataset of the hub; created if it does not exist."""
+    private: bool = False
+    """Create it as private."""
+    dry_run: bool = False
+    """Show what would be sent, and send nothing."""
+
+
+PUSH_FLAGS = {"root": Flag(argument="DIR"), "target": Flag(argument="hub:OWNER/NAME")}
+
+
+@from_config(Form("push", PushOptions, PUSH_FLAGS), file=False)
+def push(options: PushOptions) -> None:
     """Publish the dataset and card of a finished store on the Hugging Face hub, as one commit.
 
     The store is hashed against its manifest first. A version becomes visible only when it is complete; after
@@ -150,14 +159,14 @@ def push(
 
     from ..datasets.export.publish import PREFIX, parse_target, publish  # noqa: PLC0415
 
-    repo = parse_target(target)
+    repo = parse_target(options.target)
     disable_progress_bars()  # a line for some files tells more than a bar for each
 
     def say(text: str) -> None:
         err.print(text, soft_wrap=True)
 
-    result = publish(root, repo, private=private, dry_run=dry_run, say=say)
-    for line in _told(result, f"{PREFIX}{result.repo}", dry_run):
+    result = publish(options.root, repo, private=options.private, dry_run=options.dry_run, say=say)
+    for line in _told(result, f"{PREFIX}{result.repo}", options.dry_run):
         out.print(line, soft_wrap=True)
 
 

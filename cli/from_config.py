@@ -7,7 +7,7 @@ and ``--config FILE``, and calls it with the checked models. A flag wins over th
 | field | option |
 |---|---|
 | text, number, path, address, choice | ``--name VALUE`` |
-| true or false | ``--name`` and ``--no-name`` |
+| true or false | ``--name``; also ``--no-name`` if it is not false by default |
 | list | ``--name VALUE``, repeated |
 | mapping | ``--name KEY=VALUE``, repeated; of mappings ``--name KEY.KEY=VALUE`` |
 | model | an option for each of its fields, ``--name-field`` |
@@ -48,7 +48,7 @@ class Flag:
     name: str = ""
     """The option; ``--field-name`` if empty."""
     off: str = ""
-    """The option that sets a boolean to false; ``--no-field-name`` if empty, ``-`` for none."""
+    """The option that sets a boolean to false; ``--no-field-name`` if empty, none for a field that is false anyway."""
     argument: str = ""
     """Placeholder of a positional argument, such as ``DIR``, if the field is one."""
     default: str = ""
@@ -153,7 +153,7 @@ class Form(Generic[Model]):
     def help_of(self, leaf: Leaf, flag: Flag) -> str:
         """Return the help of an option, with the default of the model."""
         text = self._text(leaf, flag)
-        default = flag.default or ("" if flag.off == "-" else self._default(leaf))
+        default = flag.default or self._default(leaf)
         text = text.rstrip(".") + (f" (default: {default})" if default else "") + "." if text or default else ""
         text += " (required)" if leaf.field.is_required() and not flag.argument else ""
         if leaf.shape in ("list", "mapping", "nested mapping") and not flag.argument:
@@ -168,10 +168,10 @@ class Form(Generic[Model]):
     @staticmethod
     def _default(leaf: Leaf) -> str:
         default = leaf.field.get_default(call_default_factory=True)
-        if default is PydanticUndefined or default in (None, "", (), [], {}):
+        if default is PydanticUndefined or default in (None, "", (), [], {}) or default is False:
             return ""
-        if isinstance(default, bool):
-            return "yes" if default else "no"
+        if default is True:
+            return "yes"
         if isinstance(default, tuple | list):
             return ", ".join(map(str, default))
         return default_text(leaf.field).strip('"')
@@ -191,7 +191,7 @@ class Form(Generic[Model]):
                 yield parameter(name, kind, positional)
                 continue
             written = self.flag_name(leaf, flag)
-            if leaf.shape == "switch" and flag.off != "-":
+            if leaf.shape == "switch" and (flag.off or leaf.field.default is not False):
                 written += f"/{flag.off or '--no-' + written.removeprefix('--')}"
             about = typer.Option(written, metavar=metavar, show_default=False, help=text, rich_help_panel=panel)
             yield parameter(name, kind, about)
@@ -316,13 +316,14 @@ FileOf = Callable[[Mapping[str, Any]], Address | None]
 
 
 def from_config(
-    *forms: Form[Any], file_otherwise: FileOf | None = None
+    *forms: Form[Any], file_otherwise: FileOf | None = None, file: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of its forms; it is called with their models, in this order.
 
     Args:
         forms: the forms; positional arguments come first.
         file_otherwise: names the config file where ``--config`` does not.
+        file: whether the command has ``--config``.
     """
     keys = [key for form in forms for key in form.keys]
 
@@ -333,14 +334,14 @@ def from_config(
             path = None if named is None else address_of("--config", named)
             if path is None and file_otherwise is not None:
                 path = file_otherwise(arguments)
-            file = {} if path is None else read_file(path)
+            content = {} if path is None else read_file(path)
             where = f"config file {path}"
-            if isinstance(file.get("config"), dict):
-                file, where = file["config"], RunFile(path)
-            for key in file:
+            if isinstance(content.get("config"), dict):
+                content, where = content["config"], RunFile(path)
+            for key in content:
                 if key not in keys:
                     raise ConfigError(unknown_key(f"{where}: {key}", key, keys))
-            command(*(form.read(arguments, file, where) for form in forms))
+            command(*(form.read(arguments, content, where) for form in forms))
 
         about: Any = typer.Option(
             "--config",
@@ -349,7 +350,7 @@ def from_config(
             rich_help_panel=None,
         )
         parameters = [each for form in forms for each in form.parameters()]
-        parameters.append(parameter(FILE, str, about))
+        parameters += [parameter(FILE, str, about)] * file
         run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         run.forms = forms  # pyright: ignore[reportAttributeAccessIssue] - the reference of settings lists them

@@ -80,7 +80,7 @@ _COMMON = {
     "build": "out tasks set levels policy model base-url writer log workers config dry-run",
     "import": "format out set require option dry-run workers config",
     "relabel": "solver split log infeasible writer writer-model only-rejected refresh workers",
-    "probe": "arm resamples show format policy policy-set policy-service workers",
+    "probe": "arm resamples show policy policy-set policy-service workers",
     "export": "out env set workers",
     "sft": "model recipe env out lora epochs lr batch resume check-only dry-run config",
     "rl": "model arm out recipe updates prompts lambda-opd lr resume dry-run config",
@@ -99,13 +99,11 @@ class Helpful(TyperCommand if TYPE_CHECKING else object):
     shows_all = False
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters with placeholders in place of typer's types, ``--help`` included."""
+        """Return the parameters, ``--help`` included."""
         made = super().get_params(ctx)
         for each in made:
             if isinstance(each, TyperArgument):
                 each.__class__ = Argument
-            elif isinstance(each, TyperOption) and each.metavar is None:
-                each.metavar = "" if each.is_flag else metavar_of(each.type_descriptor.annotation)
         return made
 
     def get_help_option_names(self, ctx: Any) -> list[str]:

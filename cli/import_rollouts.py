@@ -71,7 +71,6 @@ IMPORT = ImportForm(
     {
         "source": Flag(argument="SOURCE"),
         "settings": Flag(name="--set", metavar="ENV.KEY=VALUE"),
-        "dry_run": Flag(off="-"),
     },
 )
 

@@ -1,34 +1,35 @@
 """``pivot make-model``: a model for walks on a CPU."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-import typer
+from pydantic import Field
 
 from ..flows import training
 from .console import err, out, quoted
-from .options import option
+from .from_config import Flag, Form, from_config
+from .options import Options, PathField
 
 
-class Kind(StrEnum):
-    """A kind of model."""
+class ModelOptions(Options):
+    """Options of ``pivot make-model``."""
 
-    tiny = "tiny"
-    smol = "smol"
+    kind: Literal["tiny", "smol"]
+    """Kind of the model: tiny or smol."""
+    folder: PathField
+    """Folder of the model; empty or missing."""
+    data: str = ""
+    """Store to fit the tokenizer of tiny on; by default a small one, built for it."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of weights and lessons."""
+    lessons: int = Field(default=80, ge=0)
+    """Optimiser steps that teach tiny the format of replies; 0 for none."""
 
 
-def make_model(
-    kind: Annotated[Kind, typer.Argument(metavar="KIND", help="tiny or smol.", show_default=False)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the model; empty or missing.")],
-    data: Annotated[
-        str, option("Store to fit the tokenizer of tiny on (default: a small one, built for it).", "--data")
-    ] = "",
-    seed: Annotated[int, option("Seed of weights and lessons.", "--seed", min=0)] = 0,
-    lessons: Annotated[
-        int, option("Optimiser steps that teach tiny the format of replies; 0 for none.", "--lessons", min=0)
-    ] = 80,
-) -> None:
+FLAGS = {"kind": Flag(argument="KIND"), "folder": Flag(argument="DIR")}
+
+
+@from_config(Form("make", ModelOptions, FLAGS), file=False)
+def make_model(options: ModelOptions) -> None:
     """Make a model, to try rollouts, training, evaluation and serving on a CPU. Nothing is downloaded.
 
     [bold]tiny[/] is a Qwen2.5-VL of 0.3 million weights from scratch, with a byte-level BPE of its own. It knows the
@@ -44,17 +45,20 @@ def make_model(
     pivot make-model smol runs/smol
     """
     made = training.make_model(
-        kind.value,
-        folder,
-        data or None,
-        seed=seed,
-        lessons=lessons,
+        options.kind,
+        options.folder,
+        options.data or None,
+        seed=options.seed,
+        lessons=options.lessons,
         report=lambda line: err.print(line, soft_wrap=True),
     )
+    folder = options.folder
     loss = "" if made.loss is None else f", {made.loss:.3f} nats per token of a reply"
     out.print(
         f"{quoted(folder)}: {made.parameters / 1e6:.2f} M parameters, {made.vocabulary} tokens{loss}", soft_wrap=True
     )
-    recipe = "--recipe tiny" if kind is Kind.tiny else "--recipe tiny --lora --lr 0.0002 --epochs 1"
+    recipe = "--recipe tiny" if options.kind == "tiny" else "--recipe tiny --lora --lr 0.0002 --epochs 1"
     out.print(f"play: pivot build sokoban --policy transformers --model {quoted(folder)} --out DIR", soft_wrap=True)
-    out.print(f"train: pivot train sft {data or 'STORE'} {recipe} --model {quoted(folder)} --out DIR", soft_wrap=True)
+    out.print(
+        f"train: pivot train sft {options.data or 'STORE'} {recipe} --model {quoted(folder)} --out DIR", soft_wrap=True
+    )

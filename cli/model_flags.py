@@ -37,7 +37,6 @@ _SERVICE_FLAGS = {
     "request_seconds": Flag("--request-timeout"),
     "episode_seconds": Flag("--episode-timeout"),
     "patience_seconds": Flag("--patience"),
-    "any_model": Flag(off="-"),
 }
 
 

@@ -5,20 +5,21 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import typer
+
 from ..core import admission
 from ..core.storage import Address
 from ..datasets.store.config import env_config
 from ..datasets.store.nights import nights_of
 from .console import err, warn
-from .options import option
 from .values import Keys, Values
 
 _Allow = Annotated[
     list[str] | None,
-    option(
-        "Module or model that a store or file names and that may be loaded; without it none is. May be repeated.",
+    typer.Option(
         "--allow",
         metavar="NAME",
+        help="Module or model that a store or file names and that may be loaded; without it none is. May be repeated.",
     ),
 ]
 

@@ -3,16 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
-from typing_extensions import TypeAliasType
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from ..core import plugins
 from ..core.errors import ConfigError, PivotError
 from ..core.storage import Address, parse_address
-
-StoreAddress = TypeAliasType("StoreAddress", Address)
-"""An address by one name: Typer takes no unions."""
 
 
 def address_of(label: str, text: str) -> Address:
@@ -47,6 +42,18 @@ AddressField = Annotated[Address, BeforeValidator(_address_field)]
 """A field of a model: a folder, or the address of an object store."""
 PathField = Annotated[Path, BeforeValidator(_path_field)]
 """A field of a model: a file or folder of this machine."""
+
+
+def _picture_field(path: Path) -> Path:
+    if path.suffix.lower() not in ("", ".png"):
+        raise ValueError(f"found {str(path)!r}, expected a name that ends in .png")
+    if not path.parent.is_dir():
+        raise ValueError(f"found {str(path)!r}, expected a file in a folder that exists")
+    return path
+
+
+PictureField = Annotated[PathField, AfterValidator(_picture_field)]
+"""A field of a model: a PNG file to write."""
 
 
 class Options(BaseModel):
@@ -94,37 +101,3 @@ class WorkerOptions(Options):
                 f"found {address!r}, but the engine {LOCAL} has no cluster; name one that has with --engine"
             )
         return address
-
-
-def store_argument(metavar: str, default_help: str) -> Any:
-    """Return an argument that is a folder or an address of an object store."""
-    return typer.Argument(metavar=metavar, help=default_help, parser=lambda text: address_of(metavar, text))
-
-
-StorePath = Annotated[StoreAddress, store_argument("DIR", "Folder of a finished store, or its s3:// address.")]
-
-
-def option(default_help: str, *names: str, panel: str | None = None, **extra: Any) -> Any:
-    """Return an option whose help comes first."""
-    return typer.Option(*names, help=default_help, rich_help_panel=panel, **extra)
-
-
-def address_option(default_help: str, name: str) -> Any:
-    """Return the address as an option."""
-    return option(default_help, name, metavar="PATH", parser=lambda text: address_of(name, text))
-
-
-def _path_of(name: str, text: str) -> Path:
-    if not text:
-        raise ConfigError(f"{name}: found '', expected a path")
-    return Path(text)
-
-
-def path_option(default_help: str, name: str, metavar: str) -> Any:
-    """Return an option that is a file or folder of this machine."""
-    return option(default_help, name, metavar=metavar, parser=lambda text: _path_of(name, text))
-
-
-def path_argument(default_help: str, metavar: str) -> Any:
-    """Return an argument that is a file or folder of this machine."""
-    return typer.Argument(metavar=metavar, help=default_help, parser=lambda text: _path_of(metavar, text))

@@ -1,12 +1,10 @@
 """``pivot peek``: one episode with its label."""
 
 import contextlib
-from pathlib import Path
-from typing import Annotated
 
-import typer
+from pydantic import Field
 
-from ..core.errors import ConfigError, StoreError
+from ..core.errors import StoreError
 from ..core.images import encode_png
 from ..core.storage import Address, write_file
 from ..datasets.export.describe import EpisodeView, any_failure, find_episode
@@ -14,19 +12,29 @@ from ..datasets.store.config import environment
 from ..datasets.store.nights import nights_of
 from ..datasets.store.store import Store
 from .console import out, quoted, styled
+from .from_config import Flag, Form, from_config
 from .opening import note_unfinished
-from .options import StorePath, path_option
+from .options import AddressField, Options, PictureField
 
 
-def peek(
-    root: StorePath,
-    episode: Annotated[
-        str | None,
-        typer.Argument(metavar="EPISODE_ID", help="Episode, by the beginning of its id or digest (default: any)."),
-    ] = None,
-    png: Annotated[Path | None, path_option("Write the collage with the label.", "--png", "FILE")] = None,
-    env: Annotated[str | None, typer.Option("--env", help="Environment of the default episode.")] = None,
-) -> None:
+class PeekOptions(Options):
+    """Options of ``pivot peek``."""
+
+    root: AddressField
+    """Folder of a store, or its s3:// address."""
+    episode: str | None = Field(default=None, min_length=1)
+    """Episode, by the beginning of its id or digest; by default any failure."""
+    png: PictureField | None = None
+    """Write the collage with the label to this file."""
+    env: str | None = None
+    """Environment of the default episode."""
+
+
+FORM = Form("peek", PeekOptions, {"root": Flag(argument="DIR"), "episode": Flag(argument="EPISODE_ID")})
+
+
+@from_config(FORM, file=False)
+def peek(options: PeekOptions) -> None:
     """Show one episode: its label, certificate and action log, and as a picture with --png.
 
     [bold]Examples[/]
@@ -35,11 +43,9 @@ def peek(
 
     pivot peek runs/first episode-v1-8285c5 --png failure.png
     """
-    check_png(png)
-    if episode == "":
-        raise ConfigError("EPISODE_ID: found an empty text, expected the beginning of an id; leave it out for any")
+    root, png = options.root, options.png
     note_unfinished(root)
-    view = view_of(root, episode, env)
+    view = view_of(root, options.episode, options.env)
     if png is not None:
         write_file(png, encode_png(view.figure()))
     out.print(styled((view.title, "bold")))
@@ -57,18 +63,6 @@ def peek(
         out.print(f"picture: {png}", soft_wrap=True)
     elif view.steps:
         out.print(f"see it: pivot peek {quoted(root)} {view.episode['episode_id']} --png failure.png", soft_wrap=True)
-
-
-def check_png(png: Path | None) -> None:
-    """Check the name of a picture before it is drawn.
-
-    Raises:
-        ConfigError: it has another suffix, or its folder is missing.
-    """
-    if png is not None and png.suffix.lower() not in ("", ".png"):
-        raise ConfigError(f"--png: found {str(png)!r}, expected a name that ends in .png")
-    if png is not None and not png.parent.is_dir():
-        raise ConfigError(f"--png: found {str(png)!r}, expected a file in a folder that exists")
 
 
 def view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:

@@ -1,12 +1,10 @@
 """``pivot probe``: play failures again from the step where they were lost."""
 
-import json
 from typing import Any
 
 import typer
 from pydantic import Field, field_validator
 
-from ..core.errors import ConfigError
 from ..datasets.store.store import Store
 from ..flows import probe as probing
 from ..insight.probe.bounds import bounds_of
@@ -21,10 +19,8 @@ from ..insight.probe.rates import (
     verdict_lines,
 )
 from ..insight.probe.records import BOUND, PROBE_ARMS, ProbeSettings
-from ..insight.stats import Format, csv_text
 from .build import WORKERS
-from .compare import CHOICES
-from .console import ProgressBars, err, out, show_table, styled, write_data
+from .console import ProgressBars, err, out, show_table, styled
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, registered
 
@@ -36,8 +32,6 @@ class ProbeOptions(Options):
     """Folder of a finished store, or its s3:// address."""
     show: bool = False
     """Show the stored results, and play nothing."""
-    format: Format = Format.TABLE
-    """Output format."""
     policy: str = ""
     """Policy that plays the retries of arm bound; by default that of the store."""
     policy_set: dict[str, Any] = Field(default_factory=dict)
@@ -62,14 +56,9 @@ SETTINGS = Form(
     ProbeSettings,
     {
         "arms": Flag("--arm", default="all but bound", help=f"Arm to play. {_ARMS}"),
-        "certified": Flag(off="-"),
     },
 )
-OPTIONS = Form(
-    "options",
-    ProbeOptions,
-    {"root": Flag(argument="DIR"), "show": Flag(off="-"), "format": Flag(metavar=CHOICES)},
-)
+OPTIONS = Form("options", ProbeOptions, {"root": Flag(argument="DIR")})
 
 
 @from_config(OPTIONS, SETTINGS, WORKERS)
@@ -89,9 +78,7 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     pivot probe runs/mine --arm bound --policy openai --policy-set model=my-vlm
     --policy-service base_url=http://localhost:8000/v1
     """
-    root, style = options.root, options.format
-    if style is Format.PARQUET:
-        raise ConfigError("--format: found 'parquet', expected table, csv or json; rows are in DIR/probe")
+    root = options.root
     if not options.show:
         chosen = {"name": options.policy, "options": options.policy_set, "service": options.policy_service}
         with ProgressBars() as bars:
@@ -103,11 +90,11 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             )
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
-    _show_rates(store, style)
+    _show_rates(store)
     _show_bounds(store)
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):
-        (err if style is not Format.TABLE else out).print(line)
+        out.print(line)
     for each in refuted:
         if each.alarm:
             err.print(styled(("alarm:", "bold red"), f" {each.env}: {', '.join(each.episodes)}"), soft_wrap=True)
@@ -115,16 +102,9 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
         raise typer.Exit(1)
 
 
-def _show_rates(store: Store, style: Format) -> None:
+def _show_rates(store: Store) -> None:
     groups, rates = arm_rates(store)
-    if style is Format.JSON:
-        write_data(json.dumps([each.row() for each in rates], indent=2) + "\n")
-    elif not rates:
-        return
-    elif style is Format.CSV:
-        rows = [each.row() for each in rates]
-        write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
-    else:
+    if rates:
         for env, rows in arm_tables(rates).items():
             show_table(f"{env}: retries that return more, and that reach the goal", ARM_HEADER, rows)
         header = ("environment", "store", *arms_of(rates))

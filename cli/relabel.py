@@ -74,11 +74,7 @@ class RelabelForm(Form[Any]):
         }
 
 
-OPTIONS = Form(
-    "options",
-    RelabelOptions,
-    {"root": Flag(argument="DIR"), **{name: Flag(off="-") for name in ("refresh", "only_rejected")}},
-)
+OPTIONS = Form("options", RelabelOptions, {"root": Flag(argument="DIR")})
 
 
 @from_config(OPTIONS, RelabelForm(), WORKERS)

@@ -8,13 +8,13 @@ import re
 import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
+from pydantic import Field
 
-from ..core.errors import ConfigError
 from ..models.weights import check_model
 from .console import err, out, styled
+from .from_config import Flag, Form, from_config
+from .options import Options
 
 CONTEXT_TOKENS = 8192
 """Prompt and reply: a collage of 25 renders takes about 3,100 tokens, text 1,500, a reply 512."""
@@ -112,11 +112,19 @@ def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | Non
     return [*words, "--gpu-memory-utilization", "0.9", "--max-num-seqs", "256"]
 
 
-def serve_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Hub id or saved folder of the model.")],
-    port: Annotated[int, typer.Option("--port", help="Port of the server.", min=1, max=65535)] = PORT,
-    name: Annotated[str | None, typer.Option("--name", help="Name for requests (default: the model as given).")] = None,
-) -> None:
+class ServeOptions(Options):
+    """Options of ``pivot serve-command``."""
+
+    model: str = Field(min_length=1)
+    """Hub id or saved folder of the model."""
+    port: int = Field(default=PORT, ge=1, le=65535)
+    """Port of the server."""
+    name: str | None = None
+    """Name for requests; by default the model as given."""
+
+
+@from_config(Form("serve", ServeOptions, {"model": Flag(argument="MODEL")}), file=False)
+def serve_command(options: ServeOptions) -> None:
     """Print the vLLM command that serves a model on this machine, ready to paste.
 
     The command is all that goes to standard output; what was found goes to standard error.
@@ -125,8 +133,7 @@ def serve_command(
 
     pivot serve-command Qwen/Qwen2.5-VL-3B-Instruct
     """
-    if not model:
-        raise ConfigError("MODEL: found '', expected a hub id or a saved folder")
+    model, port, name = options.model, options.port, options.name
     check_model(model)
     machine = gpus()
     line = serve_line(model, machine, port, name)

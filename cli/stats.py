@@ -5,10 +5,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import duckdb
-import typer
 
 from ..core.errors import ConfigError, printable
 from ..core.storage import Address
@@ -16,27 +15,34 @@ from ..datasets.sql.views import VIEWS, connect, run_query
 from ..insight import stats as statistics
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from .console import out, show_table, write_data
+from .from_config import Flag, Form, from_config
 from .opening import note_unfinished
-from .options import StorePath, path_option
+from .options import AddressField, Options, PathField
 
 
-def stats(
-    root: StorePath,
-    sql: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help=f"Run this SQL instead, over the views {', '.join(VIEWS)}.")
-    ] = None,
-    style: Annotated[
-        Format, typer.Option("--format", help="Output format; percentages are fractions except in the table.")
-    ] = Format.TABLE,
-    target: Annotated[
-        Path | None,
-        path_option("Folder for one file per view, or file for the result of QUERY.", "--out", "PATH"),
-    ] = None,
-    allow_external: Annotated[
-        bool,
-        typer.Option("--allow-external", help="Let QUERY read and write other files and load extensions, too."),
-    ] = False,
-) -> None:
+class StatsOptions(Options):
+    """Options of ``pivot stats``."""
+
+    root: AddressField
+    """Folder of a store, or of nights, or its s3:// address."""
+    query: str | None = None
+    format: Format = Format.TABLE
+    """Output format; percentages are fractions except in the table."""
+    out: PathField | None = None
+    """Folder for one file per view, or file for the result of QUERY."""
+    allow_external: bool = False
+    """Let QUERY read and write other files and load extensions, too."""
+
+
+VIEW_NAMES = f"SQL to run instead, over the views {', '.join(VIEWS)}."
+FLAGS = {
+    "root": Flag(argument="DIR"),
+    "query": Flag(argument="QUERY", help=VIEW_NAMES),
+}
+
+
+@from_config(Form("stats", StatsOptions, FLAGS), file=False)
+def stats(options: StatsOptions) -> None:
     """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
     The views are computed from the tables, in memory. Nothing in the store's pivot.duckdb is run, so a store from
@@ -54,12 +60,13 @@ def stats(
 
     pivot stats runs/first --format parquet --out statistics
     """
+    root, sql, style, target = options.root, options.query, options.format, options.out
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
         raise ConfigError("QUERY: it is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
     note_unfinished(root)
-    with connect(root, queries, external=allow_external and sql is not None, unfinished=True) as connection:
+    with connect(root, queries, external=options.allow_external and sql is not None, unfinished=True) as connection:
         if target is not None:
             _save(root, connection, sql, style, target)
         elif sql is not None:

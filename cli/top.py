@@ -1,25 +1,32 @@
 """``pivot top``: the failures to look at first."""
 
-from pathlib import Path
-from typing import Annotated
+from pydantic import Field
 
 from ..core.images import encode_png
 from ..core.storage import write_file
 from ..insight.top import instructive, reasons, stacked
 from .console import out, quoted, styled
+from .from_config import Flag, Form, from_config
 from .opening import note_unfinished
-from .options import StorePath, option, path_option
-from .peek import check_png, view_of
+from .options import AddressField, Options, PictureField
+from .peek import view_of
 
 
-def top(
-    root: StorePath,
-    count: Annotated[int, option("Number of failures.", "-n", metavar="INTEGER", min=1, max=100)] = 5,
-    png: Annotated[
-        Path | None, path_option("Write their collages with the labels as one picture.", "--png", "FILE")
-    ] = None,
-    env: Annotated[str | None, option("Only this environment.", "--env", metavar="ENV")] = None,
-) -> None:
+class TopOptions(Options):
+    """Options of ``pivot top``."""
+
+    root: AddressField
+    """Folder of a store, or its s3:// address."""
+    count: int = Field(default=5, ge=1, le=100)
+    """Number of failures."""
+    png: PictureField | None = None
+    """Write their collages with the labels as one picture to this file."""
+    env: str | None = None
+    """Only this environment."""
+
+
+@from_config(Form("top", TopOptions, {"root": Flag(argument="DIR"), "count": Flag("-n")}), file=False)
+def top(options: TopOptions) -> None:
     """Show the most instructive failures, of different modes, steps and levels.
 
     A failure is instructive if turns were to spare at its pivot, if one action alone was safe there, and if other
@@ -32,9 +39,9 @@ def top(
 
     pivot top runs/first -n 3 --png failures.png
     """
-    check_png(png)
+    root, png, env = options.root, options.png, options.env
     note_unfinished(root)
-    rows = instructive(root, count, [] if env is None else [env])
+    rows = instructive(root, options.count, [] if env is None else [env])
     if not rows:
         out.print("no failure with a pivot that lost a task within reach" + ("" if env is None else f" in {env}"))
         return

@@ -44,9 +44,6 @@ SFT_FLAGS = {
     "configs": Flag("--env", metavar="ENV"),
     "recipe": recipe_flag(shared.RECIPES),
     "lora": Flag(off="--full"),
-    "resume": Flag(off="-"),
-    "check_only": Flag(off="-"),
-    "dry_run": Flag(off="-"),
 }
 
 
@@ -205,9 +202,7 @@ RL_FLAGS = {
     "lora": Flag(off="--full"),
     "target_vocabulary": Flag(default="the names that Stage I trained the model on, else certificate"),
     "credit": Flag(default="none"),
-    "resume": Flag(off="-"),
     "recipe": recipe_flag(RL_RECIPES),
-    "dry_run": Flag(off="-"),
 }
 
 

@@ -2,9 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.filesize import decimal
 
 from ..core.errors import CacheError, ConfigError
@@ -12,19 +10,35 @@ from ..flows import prune as pruning
 from ..models.cache import CallCache
 from ..models.service import default_cache
 from .console import ProgressBars, err, out, show_table
-from .options import StoreAddress, option, path_argument, store_argument
+from .from_config import Flag, Form, from_config
+from .options import AddressField, Options, PathField
 
 
-def prune(
-    root: Annotated[StoreAddress, store_argument("DIR", "A folder of nights, or its s3:// address.")],
-    keep: Annotated[str, option("Nights to keep: days such as 14d, or a number such as 30.", "--keep", metavar="RULE")],
-    owner: Annotated[
-        str | None, option("Only nights of this owner; needed where nights have several.", "--owner", metavar="NAME")
-    ] = None,
-    now: Annotated[bool, typer.Option("--now", help="Remove files at once, not on a later day.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Also remove more than half of the nights.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-) -> None:
+class PruneOptions(Options):
+    """Options of ``pivot prune``."""
+
+    root: AddressField
+    """A folder of nights, or its s3:// address."""
+    keep: str
+    """Nights to keep: days such as 14d, or a number such as 30."""
+    owner: str | None = None
+    """Only nights of this owner; needed where nights have several."""
+    now: bool = False
+    """Remove files at once, not on a later day."""
+    yes: bool = False
+    """Also remove more than half of the nights."""
+    dry_run: bool = False
+    """Only show what would be removed."""
+
+
+FLAGS = {
+    "root": Flag(argument="DIR"),
+    "keep": Flag(metavar="RULE"),
+}
+
+
+@from_config(Form("prune", PruneOptions, FLAGS), file=False)
+def prune(options: PruneOptions) -> None:
     """Remove old nights with their reports.
 
     Nights are the finished stores in DIR that are named by a day (2026-01-31). Nothing else is removed, and the newest
@@ -38,21 +52,27 @@ def prune(
     pivot prune runs/nightly --keep 30
     """
     with ProgressBars() as bars:
-        pruned = pruning.prune(root, keep=keep, owner=owner, now=now, yes=yes, dry_run=dry_run, reporter=bars)
+        pruned = pruning.prune(**dict(options), reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
     rows = [[each.kind, each.address, each.files, decimal(each.bytes)] for each in pruned.removals]
     if rows:
-        show_table("To do" if dry_run else "Done", ["what", "where", "files", "size"], rows)
+        show_table("To do" if options.dry_run else "Done", ["what", "where", "files", "size"], rows)
     said = [f"{decimal(pruned.bytes)} removed"] * bool(pruned.bytes)
     said += [f"{pruned.marked} nights marked, which the next prune on a later day removes"] * bool(pruned.marked)
     text = ", ".join(said) or "nothing to remove"
-    out.print(f"{text}; with --dry-run nothing was changed" if rows and dry_run else text, soft_wrap=True)
+    out.print(f"{text}; with --dry-run nothing was changed" if rows and options.dry_run else text, soft_wrap=True)
 
 
-def cache(
-    file: Annotated[Path | None, path_argument("File of the cache (default: the one of all runs).", "FILE")] = None,
-) -> None:
+class CacheOptions(Options):
+    """Options of ``pivot cache``."""
+
+    file: PathField | None = None
+    """File of the cache; by default the one of all runs."""
+
+
+@from_config(Form("cache", CacheOptions, {"file": Flag(argument="FILE")}), file=False)
+def cache(options: CacheOptions) -> None:
     """Show the cached responses: their number and tokens per model.
 
     A build calls a model only for responses that are not in the cache; --refresh calls it anyway, --no-cache does not
@@ -62,8 +82,8 @@ def cache(
 
     pivot cache
     """
-    path = file or Path(default_cache())
-    if file is None and not path.exists():
+    path = options.file or Path(default_cache())
+    if options.file is None and not path.exists():
         out.print(f"no answers are kept yet ({path}); builds with a model's policy or teacher keep them")
         return
     if not path.is_file():

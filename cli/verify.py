@@ -51,7 +51,7 @@ class _WatchedBars(ProgressBars):
         super().advance(stage, amount)
 
 
-OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
+OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR")})
 
 
 @from_config(OPTIONS, WORKERS)

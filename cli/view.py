@@ -1,9 +1,11 @@
 """``pivot view`` and ``pivot plot``: a store in a browser, as a site on disk, and as pictures."""
 
 import webbrowser
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
+
+from pydantic import Field
 
 from ..core.errors import ConfigError
 from ..core.storage import write_file
@@ -14,27 +16,35 @@ from ..insight.report.site import Site
 from ..insight.report.site import report as write_site
 from ..insight.stats import make_folder
 from .console import ProgressBars, out, show_error
+from .from_config import Flag, Form, from_config
 from .opening import note_missing_code, note_unfinished
-from .options import StorePath, option, path_option
+from .options import AddressField, Options, PathField
 
 
-def view(
-    root: StorePath,
-    target: Annotated[
-        Path | None, path_option("Write the site to this folder instead; an older site is replaced.", "--out", "PATH")
-    ] = None,
-    environment: Annotated[
-        list[str] | None, option("Only this environment (default: all). May be repeated.", "--env")
-    ] = None,
-    failures_only: Annotated[
-        bool, option("Leave out successes and episodes with an error.", "--failures-only")
-    ] = False,
-    limit: Annotated[int | None, option("Maximum number of episodes per environment.", "--limit", min=1)] = None,
-    port: Annotated[
-        int | None, option("Port of this machine (default: any free one).", "--port", min=0, max=65535)
-    ] = None,
-    browser: Annotated[bool, option("Open a browser.", "--open/--no-open")] = True,
-) -> None:
+class ViewOptions(Options):
+    """Options of ``pivot view``."""
+
+    root: AddressField
+    """Folder of a store, or of nights, or its s3:// address."""
+    out: PathField | None = None
+    """Write the site to this folder instead; an older site is replaced."""
+    env: tuple[str, ...] = ()
+    """Only this environment."""
+    failures_only: bool = False
+    """Leave out successes and episodes with an error."""
+    limit: int | None = Field(default=None, ge=1)
+    """Maximum number of episodes per environment."""
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port of this machine; by default any free one."""
+    open: bool = True
+    """Open a browser."""
+
+
+VIEW = Form("view", ViewOptions, {"root": Flag(argument="DIR")})
+
+
+@from_config(VIEW, file=False)
+def view(options: ViewOptions) -> None:
     """Look at a store in a browser: filters, search, and every failure opened at its pivot.
 
     Pages are made when they are asked for; only this machine can reach them, until Ctrl-C. On a machine without a
@@ -51,24 +61,23 @@ def view(
 
     pivot view runs/first --env sokoban --failures-only --limit 200
     """
-    names = tuple(environment or ())
+    root, target = options.root, options.out
+    selection = Selection(options.env, options.failures_only, options.limit)
     note_unfinished(root)
     if target is not None:
-        if port is not None:
+        if options.port is not None:
             raise ConfigError("--port: belongs to a server, and --out writes a site without one; leave one out")
         with ProgressBars() as bars:
-            contents = write_site(
-                root, target, environments=names, failures_only=failures_only, limit=limit, reporter=bars
-            )
+            contents = write_site(root, target, **asdict(selection), reporter=bars)
         note_missing_code(root)
         count, stored = contents.record["count"], contents.record["stored"]
         out.print(f"{count} of {stored} episodes; open it: {target / 'index.html'}", soft_wrap=True)
         return
-    site = Site(root, Selection(names, failures_only, limit))
+    site = Site(root, selection)
     note_missing_code(root)
-    with ViewServer(site, port or 0, show_error) as server:
+    with ViewServer(site, options.port or 0, show_error) as server:
         out.print(f"{site.contents.record['count']} episodes at {server.address} until Ctrl-C", soft_wrap=True)
-        if browser:
+        if options.open:
             webbrowser.open(server.address)
         try:
             server.serve_forever()
@@ -78,18 +87,19 @@ def view(
             site.close()
 
 
-class PictureFormat(StrEnum):
-    """Format of a picture."""
+class PlotOptions(Options):
+    """Options of ``pivot plot``."""
 
-    PNG = "png"
-    SVG = "svg"
+    root: AddressField
+    """Folder of a store, or of nights, or its s3:// address."""
+    out: PathField = Path("plots")
+    """Folder for the pictures."""
+    format: Literal["png", "svg"] = "png"
+    """Format of the pictures."""
 
 
-def plot(
-    root: StorePath,
-    target: Annotated[Path, path_option("Folder for the pictures.", "--out", "PATH")] = Path("plots"),
-    style: Annotated[PictureFormat, option("Format of the pictures.", "--format")] = PictureFormat.PNG,
-) -> None:
+@from_config(Form("plot", PlotOptions, {"root": Flag(argument="DIR")}), file=False)
+def plot(options: PlotOptions) -> None:
     """Draw a store: return ladder, failure modes, pivot steps, slack; after a probe also its improvements.
 
     The plotting library comes with the extra "plots" of the package.
@@ -98,8 +108,9 @@ def plot(
 
     pivot plot runs/first --out plots
     """
+    root, target = options.root, options.out
     note_unfinished(root)
-    pictures = save_plots(root, style.value)
+    pictures = save_plots(root, options.format)
     make_folder(target)
     for name, content in pictures.items():
         write_file(target / name, content)

@@ -223,7 +223,7 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "too_short": "at least {min_length} of them",
     "too_long": "at most {max_length} of them",
-    "string_too_short": "at least {min_length} characters",
+    "string_too_short": "{min_length} or more characters",
     "string_too_long": "at most {max_length} characters",
     "string_pattern_mismatch": "a text that matches {pattern}",
     "enum": "one of {expected}",

@@ -16,7 +16,7 @@ from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
 from pivot.cli.evaluate import ANALYZER, BASELINES, POLICY
 from pivot.cli.export import EXPORT, MERGE
-from pivot.cli.from_config import Flag, Form, leaves, without_none
+from pivot.cli.from_config import Flag, Form, Leaf, leaves, without_none
 from pivot.cli.model_flags import OF_MODEL, OF_SERVER, SET_BY_BUILD
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
@@ -183,20 +183,20 @@ def _words_of_fields(form: Form[Any], data: Mapping[str, Any]) -> Iterator[str]:
         for key in leaf.keys:
             value = None if value is None else value.get(key)
         if value is not None:
-            yield from _words_of(leaf.shape, form.flag_name(leaf, flag), flag, value)
+            yield from _words_of(leaf, form.flag_name(leaf, flag), flag, value)
 
 
-def _words_of(shape: str, name: str, flag: Flag, value: Any) -> list[str]:
-    off = flag.off or f"--no-{name.removeprefix('--')}"
+def _words_of(leaf: Leaf, name: str, flag: Flag, value: Any) -> list[str]:
+    off = flag.off or (f"--no-{name.removeprefix('--')}" if leaf.field.default is not False else "")
     return {
         "value": lambda: [str(value) if flag.argument else f"{name}={value}"],
-        "switch": lambda: [name] if value else [off] if off != "-" else [],
+        "switch": lambda: [name] if value else [off] if off else [],
         "list": lambda: [str(each) if flag.argument else f"{name}={each}" for each in value],
         "mapping": lambda: [f"{name}={key}={json.dumps(each)}" for key, each in value.items()],
         "nested mapping": lambda: [
             f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()
         ],
-    }[shape]()
+    }[leaf.shape]()
 
 
 def _words_of_run(config: RunConfig) -> list[str]:

@@ -1,6 +1,5 @@
 """Comparison of two stores: correct numbers and signs, intervals with the stated coverage, and the gain of pairing."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -199,15 +198,10 @@ def test_nothing_in_common_is_refused(weak: Path, tmp_path: Path) -> None:
     assert {each.env for each in compare_stores(tmp_path / "one", weak)} == {"sokoban"}
 
 
-def test_the_command_shows_and_gives_out(weak: Path, strong: Path) -> None:
+def test_the_command_shows_modes_and_stars(weak: Path, strong: Path) -> None:
     shown = run("compare", weak, strong)
     assert "mode deadlock" in shown
     assert "*" in shown
-    rows = json.loads(run("compare", weak, strong, "--format", "json"))
-    assert [(row["env"], row["measure"]) for row in rows] == [
-        (each.env, each.measure) for each in compare_stores(weak, strong)
-    ]
-    assert run("compare", weak, strong, "--format", "csv").count("\n") == len(rows) + 1
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.2, 0.5])
