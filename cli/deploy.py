@@ -4,10 +4,11 @@ import signal
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ..core.errors import ConfigError
 from ..core.storage import write_file
+from ..flows.serve import named_server
 from ..flows.serve import serve as run_worker
 from .console import err, out
 from .from_config import Form, from_config
@@ -35,6 +36,18 @@ class DeployOptions(Options):
     rules: PathField | None = None
     """Write alerts for Prometheus to this file instead."""
 
+    @model_validator(mode="after")
+    def _belong_together(self) -> "DeployOptions":
+        if self.serve and self.work:
+            raise ValueError(
+                "--serve and --work: expected one of the two; --work uses a server that is already running"
+            )
+        if self.runs is not None and not (self.serve or self.work):
+            raise ValueError(
+                "--runs: limits the worker of --serve or --work; give one of them, or a limit to `prefect worker start`"
+            )
+        return self
+
 
 @from_config(Form("deploy", DeployOptions), file=False)
 def deploy(options: DeployOptions) -> None:
@@ -59,13 +72,9 @@ def deploy(options: DeployOptions) -> None:
     pivot deploy --rules pivot-alerts.yaml
     """
     target, serve, work, runs, rules = options.to, options.serve, options.work, options.runs, options.rules
-    if serve and work:
-        raise ConfigError("--serve and --work: expected one of the two; --work uses a server that is already running")
+    if work:
+        named_server()
     shipped = files(__name__.partition(".")[0])
-    if runs is not None and not (serve or work):
-        raise ConfigError(
-            "--runs: limits the worker of --serve or --work; give one of them, or a limit to `prefect worker start`"
-        )
     if rules is not None:
         if rules.exists():
             raise ConfigError(f"{rules} exists; remove it, or name another file with --rules")

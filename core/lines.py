@@ -102,7 +102,7 @@ STAGE_UNITS = {
     "baselines": "logs",
     "verify export": "shards",
     "prune": "stores",
-    "read": "places",
+    "read": "records",
     "bound": "failures",
 }
 """Units of the stages that do not count episodes."""

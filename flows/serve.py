@@ -54,7 +54,7 @@ def serve(file: Path, port: int | None, runs: int | None, ready: Callable[[str],
             file, or one of the two has ended.
     """
     file, server, worker = file.resolve(), None, None
-    url = f"http://{LOOPBACK}:{port}/api" if port is not None else _server_of_the_user()
+    url = f"http://{LOOPBACK}:{port}/api" if port is not None else named_server()
     if port is not None:
         _refuse_taken(port)
     if port is not None and "PREFECT_HOME" not in os.environ:
@@ -101,7 +101,12 @@ def _refuse_taken(port: int) -> None:
         raise ConfigError(message) from error
 
 
-def _server_of_the_user() -> str:
+def named_server() -> str:
+    """Return the address of the user's Prefect server.
+
+    Raises:
+        ConfigError: none is configured.
+    """
     if url := configured_server():
         return url
     expected = "expected the address of a Prefect server such as http://127.0.0.1:4200/api"
