@@ -45,10 +45,10 @@ PathField = Annotated[Path, BeforeValidator(_path_field)]
 
 
 def _picture_field(path: Path) -> Path:
-    if path.suffix.lower() not in ("", ".png"):
-        raise ValueError(f"found {str(path)!r}, expected a name that ends in .png")
+    if path.suffix.lower() not in ("", ".png") or path.is_dir():
+        raise ValueError(f"found {str(path)!r}, expected a file whose name ends in .png")
     if not path.parent.is_dir():
-        raise ValueError(f"found {str(path)!r}, expected a file in a folder that exists")
+        raise ValueError(f"found {str(path)!r}, but the folder {path.parent} does not exist; choose another")
     return path
 
 

@@ -2,8 +2,10 @@
 
 from pydantic import Field
 
+from ..core.errors import ConfigError
 from ..core.images import encode_png
 from ..core.storage import write_file
+from ..datasets.store.nights import environments_of, nights_of
 from ..insight.top import instructive, reasons, stacked
 from .console import out, quoted, styled
 from .from_config import Flag, Form, from_config
@@ -41,9 +43,11 @@ def top(options: TopOptions) -> None:
     """
     root, png, env = options.root, options.png, options.env
     note_unfinished(root)
+    if env is not None and env not in (known := environments_of(nights_of(root, unfinished=True))):
+        raise ConfigError(f"--env: found {env!r}, expected one of the store: {', '.join(known)}")
     rows = instructive(root, options.count, [] if env is None else [env])
     if not rows:
-        out.print("no failure with a pivot that lost a task within reach" + ("" if env is None else f" in {env}"))
+        out.print("no failure has a pivot that lost a task within reach")
         return
     for number, row in enumerate(rows, 1):
         place = f"step {row['pivot_step']} of {row['num_steps']} ({row['fatal']})"

@@ -96,7 +96,7 @@ MARKER = "report.json"
 STAGE = "report"
 _SCRIPTS = "data filters parts export list chart film requests episode level overview start app"
 _PARTS = (
-    *("style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
+    *("mark.svg", "style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
     *("vendor/preact.js", "vendor/preact-hooks.js", "vendor/htm.js"),
     *("vendor/README.md", "vendor/LICENSE-preact", "vendor/LICENSE-htm"),
 )

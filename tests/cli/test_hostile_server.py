@@ -89,7 +89,8 @@ COMMANDS = (
     ("verify STORE --workers 1", "STORE holds"),
     ("compare STORE STORE", "(old) against"),
     ("probe STORE --arm no_hint --workers 1", "retries that return more"),
-    ("report STORE --out REPORT", "open it"),
+    ("view STORE --out REPORT", "open it"),
+    ("top STORE", "pivot peek"),
     ("plot STORE --out PLOTS", "wrote to"),
 )
 

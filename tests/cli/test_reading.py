@@ -97,7 +97,7 @@ def test_pivot_steps_stand_below_each_other_at_any_width(built: Path) -> None:
 def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
     lost = store / "episodes/sokoban/00001.parquet"
     lost.unlink()
-    for more in ((), ("select count(*) from episodes")):
+    for more in ((), ("select count(*) from episodes",)):
         assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to write it"
 
 
@@ -175,7 +175,7 @@ def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
         assert min(picture.size) > 200
     for place in (tmp_path / "no" / "such" / "folder.png", tmp_path):
         message = str(error_of("peek", built, "--png", place))
-        assert message.startswith(f"cannot write {place}: ")
+        assert message.startswith(f"--png: found '{place}', ")
 
 
 def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_reader_that_leaves_changes_no_status(tiny_store: Path) -> None:
 
 @pytest.mark.parametrize("words", [("stats",), ("stats", "from steps", "--format", "csv"), ("--version",)])
 def test_a_full_disk_behind_the_output_is_told_in_a_line(tiny_store: Path, words: tuple[str, ...]) -> None:
-    command = pivot(*words, *([tiny_store] if words[0] == "stats" else []))
+    command = pivot(words[0], *([tiny_store] if words[0] == "stats" else []), *words[1:])
     ended = shell(f"{command} > /dev/full")
     assert ended.returncode == 1
     assert ended.stderr == "error: cannot write the output: No space left on device\n"

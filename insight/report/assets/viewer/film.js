@@ -5,12 +5,14 @@
   const { html, Text, Frame, numberText } = Pivot;
   const { useEffect, useRef } = preactHooks;
 
+  const ARROWS = new Map([["left", "←"], ["right", "→"], ["up", "↑"], ["down", "↓"]]);
+
   function Tile({ frame, t, step = t, caption, kind, current, onStep, name, prefix = "step" }) {
     return html`<li class=${`tile ${kind} ${current ? "current" : ""}`} style=${{ gridColumn: t + 1 }}>
       <button onClick=${() => onStep(step)} aria-current=${current ? "step" : null}>
         <span class="aside">${prefix} </span><span class="at">${name ?? step}</span>
         ${frame !== undefined && html`<${Frame} frame=${frame} alt="" size="84" />`}
-        <span class="did"><${Text}>${caption}<//></span>
+        <span class="did">${ARROWS.has(caption) && html`<span class="way" aria-hidden="true">${ARROWS.get(caption)} </span>`}<${Text}>${caption}<//></span>
       </button></li>`;
   }
 

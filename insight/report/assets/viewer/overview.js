@@ -6,12 +6,28 @@
 
   const cell = (value) => (typeof value === "number" ? numberText(value, 4) : html`<${Text}>${value ?? ""}<//>`);
 
+  // The filter that a row, or a count in a column, stands for; null for figures of no list.
+  function chosen(table, row, i) {
+    const at = (name) => row[table.columns.indexOf(name)];
+    if (table.view === "modes" && i === 2) return { env: at("environment"), mode: at("mode") };
+    if (table.view === "modes_by_step" && i > 1 && row[i] > 0) return { env: at("environment"), mode: at("mode"), pivot: table.columns[i] };
+    if (table.view === "group_rates" && i === 1 && at("environment") !== "pooled") return { env: at("environment") };
+    return null;
+  }
+
+  function Count({ table, row, i }) {
+    const filter = chosen(table, row, i);
+    if (!filter) return cell(row[i]);
+    const changes = Object.fromEntries(Object.entries(filter).map(([name, value]) => [name, Pivot.joined([String(value)])]));
+    return html`<a href=${Pivot.address("episodes", new URLSearchParams(), changes)}>${cell(row[i])}</a>`;
+  }
+
   function Table({ table }) {
     const numeric = table.columns.map((_, i) => table.rows.some((row) => typeof row[i] === "number"));
     return html`<section class="card table"><h2>${table.title}</h2>
       ${table.rows.length === 0 ? html`<p class="none">none</p>` : html`<div class="scroll" tabindex="0" role="region" aria-label=${table.title}><table>
         <thead><tr>${table.columns.map((name, i) => html`<th scope="col" class=${numeric[i] ? "number" : ""}><${Text}>${name}<//></th>`)}</tr></thead>
-        <tbody>${table.rows.map((row) => html`<tr>${row.map((value, i) => html`<td class=${numeric[i] ? "number" : ""}>${cell(value)}</td>`)}</tr>`)}</tbody>
+        <tbody>${table.rows.map((row) => html`<tr>${row.map((_, i) => html`<td class=${numeric[i] ? "number" : ""}><${Count} table=${table} row=${row} i=${i} /></td>`)}</tr>`)}</tbody>
       </table></div>`}
       <p class="soft">view <code>${table.view}</code></p></section>`;
   }
