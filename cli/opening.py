@@ -71,10 +71,7 @@ def note_unfinished(root: Address) -> None:
 
 def note_missing_code(root: Address) -> None:
     """Show what is missing on the pages because this call does not allow code that a store names."""
-    code = {
-        name: setting
-        for store in nights_of(root, unfinished=True).values()
-        for name, setting in store.config.code.items()
-    }
+    nights = nights_of(root, unfinished=True)
+    code = {name: setting for store in nights.values() for name, setting in store.config.code.items()}
     if refused := admission.missing(code):
         err.print(f"needed turns and plans are left out; {admission.refusal(refused)}", soft_wrap=True)

@@ -15,7 +15,6 @@ from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
 _SHARED = ("env", "failure_mode", "pivot_step", "task_id")
-WHITE = 255
 
 
 def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -62,5 +61,5 @@ def stacked(pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """Return RGB pictures below each other, on white."""
     width = max(each.shape[1] for each in pictures)
     return np.vstack(
-        [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0)), constant_values=WHITE) for each in pictures]
+        [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0)), constant_values=255) for each in pictures]
     )

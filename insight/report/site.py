@@ -175,8 +175,7 @@ class Site:
 
     def __init__(self, root: Address, selection: Selection) -> None:
         """List the selected episodes; see :func:`.contents.contents` for errors."""
-        self._root = root
-        self._nights = nights_of(root, unfinished=True)
+        self._root, self._nights = root, nights_of(root, unfinished=True)
         self._shards = placed_shards(self._nights)
         self.contents: Contents = contents(root, self._nights, selection)
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
