@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -114,22 +115,24 @@ def write_data(text: str) -> None:
     sys.stdout.write(text)
 
 
-NARROW = 10
-"""Characters of a column below which its content is no longer read but spelled."""
+LONGEST_WORD = 16
+"""Characters of a word that a table does not break."""
 
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table, with numbers aligned to the right; a table wider than the screen is printed row by row."""
     names = [printable(name) for name in header]
     cells = [[cell_text(cell) for cell in row] for row in rows]
-    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
-    if sum(min(max(width, len(name)), NARROW) + 3 for width, name in zip(widths, names, strict=False)) > out.width:
+    columns = zip(*([Text(name) for name in names], *cells), strict=True)
+    words = [[cell_len(word) for cell in column for word in cell.plain.split()] for column in columns]
+    least = [min(max(lengths, default=0), LONGEST_WORD) for lengths in words]
+    if sum(least) + 3 * len(least) >= out.width:
         _show_rows(title, names, cells)
         return
     table = Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
     for index, name in enumerate(names):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows if row[index] is not None)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", min_width=least[index])
     for row in cells:
         table.add_row(*row)
     out.print(table)
