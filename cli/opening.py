@@ -10,7 +10,7 @@ import typer
 from ..core import admission
 from ..core.storage import Address
 from ..datasets.store.config import env_config
-from ..datasets.store.nights import nights_of
+from ..datasets.store.nights import nights_of, unfinished_state
 from .console import err, warn
 from .values import Keys, Values
 
@@ -65,8 +65,8 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
 def note_unfinished(root: Address) -> None:
     """Show how much of an unfinished store is read."""
     for store in nights_of(root, unfinished=True).values():
-        if store.unfinished:
-            warn(store.unfinished)
+        if state := unfinished_state(store):
+            warn(state)
 
 
 def note_missing_code(root: Address) -> None:

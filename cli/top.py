@@ -43,8 +43,8 @@ def top(options: TopOptions) -> None:
     """
     root, png, env = options.root, options.png, options.env
     note_unfinished(root)
-    if env is not None and env not in (known := environments_of(nights_of(root, unfinished=True))):
-        raise ConfigError(f"--env: found {env!r}, expected one of the store: {', '.join(known)}")
+    if env is not None and env not in (stored := environments_of(nights_of(root, unfinished=True))):
+        raise ConfigError(f"--env: found {env!r}, expected one of the store: {', '.join(stored)}")
     rows = instructive(root, options.count, [] if env is None else [env])
     if not rows:
         out.print("no failure has a pivot that lost a task within reach")

@@ -23,13 +23,13 @@ def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> 
     Raises:
         StoreError: the store is missing, or one of its files is missing or torn.
     """
-    # Of those that share mode and step only the first ones can be chosen.
+    # Of failures that share mode and step only the first ones can be chosen.
     sql = f"""FROM instructive QUALIFY row_number() OVER (
         PARTITION BY env, failure_mode, pivot_step ORDER BY merits DESC, slack DESC NULLS LAST, episode_id) <= {count}
         ORDER BY merits DESC, slack DESC NULLS LAST, episode_id"""
     with connect(root, [sql], unfinished=True) as connection:
-        names, found = run_query(root, connection, sql)
-    rows = [dict(zip(names, row, strict=True)) for row in found]
+        names, all_rows = run_query(root, connection, sql)
+    rows = [dict(zip(names, row, strict=True)) for row in all_rows]
     rows = [row for row in rows if not environments or row["env"] in environments]
     chosen: list[dict[str, Any]] = []
     seen: Counter[tuple[str, ...]] = Counter()

@@ -29,7 +29,7 @@ itself."""
 def nights_of(root: Address, *, unfinished: bool = False) -> Nights:
     """Open a finished store, or all finished nights of a folder in the order of their names.
 
-    With ``unfinished``, a store that is being built will do; its shards are those that are played.
+    With ``unfinished``, a store that is being built will do; only its played shards are read.
 
     Raises:
         StoreError: neither is there, or a store cannot be read.
@@ -39,6 +39,14 @@ def nights_of(root: Address, *, unfinished: bool = False) -> Nights:
     return {f"{name}/": Store.open(root / name) for name in names} or {
         "": (Store.open_played if unfinished else Store.open)(root)
     }
+
+
+def unfinished_state(store: Store) -> str | None:
+    """Return the state of an unfinished store in words; None for a finished one."""
+    if store.played is None:
+        return None
+    state = "it is being built" if store.storage.writer() else f"its build ended early: pivot build --out {store.root}"
+    return f"{len(store.played)} of {len(store.config.shards())} shards of {store.root} are shown; {state}"
 
 
 def finished_nights(root: Address) -> list[str]:

@@ -130,15 +130,6 @@ class Store:
         """The shards that readers show."""
         return self.config.shards() if self.played is None else self.played
 
-    @property
-    def unfinished(self) -> str | None:
-        """State of an unfinished store in words; None for a finished one."""
-        if self.played is None:
-            return None
-        writer = self.storage.writer()
-        state = f"its build ended early: pivot build --out {self.root}" if writer is None else "it is being built"
-        return f"{len(self.played)} of {len(self.config.shards())} shards of {self.root} are shown; {state}"
-
     @cached_property
     def run(self) -> Run:
         """The config, resolved; stages take environments, policy and teacher from here.

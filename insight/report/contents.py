@@ -12,7 +12,7 @@ from ...core.errors import ConfigError
 from ...core.storage import Address
 from ...datasets.store.config import Shard
 from ...datasets.store.dataset_rows import SIDES, dataset_file
-from ...datasets.store.nights import Nights, environments_of, placed_shards
+from ...datasets.store.nights import Nights, environments_of, placed_shards, unfinished_state
 from ...datasets.store.parquet import read_table
 from ...datasets.store.schema import DATASET_EPISODES, EPISODES, LABELS
 from ...datasets.store.store import DATASET_FOLDER, Store
@@ -114,7 +114,7 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
         "name": _folder(root),
         "run_id": next(iter(nights.values())).stored_run_id,
         "stored": total,
-        "unfinished": next(iter(nights.values())).unfinished,
+        "unfinished": unfinished_state(next(iter(nights.values()))),
         "chunk": CHUNK,
         "top": [{"number": numbers[row["episode_id"]], "why": reasons(row)} for row in top],
     }

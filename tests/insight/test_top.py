@@ -48,8 +48,8 @@ def facts(small_store: Path) -> dict[str, dict[str, Any]]:
 
 def test_the_view_says_what_the_tables_say(small_store: Path, facts: dict[str, dict[str, Any]]) -> None:
     names, rows = query(small_store, "FROM instructive")
-    found = {row[names.index("episode_id")]: dict(zip(names, row, strict=True)) for row in rows}
-    assert {name: {key: row[key] for key in facts[name]} for name, row in found.items()} == facts
+    viewed = {row[names.index("episode_id")]: dict(zip(names, row, strict=True)) for row in rows}
+    assert {name: {key: row[key] for key in facts[name]} for name, row in viewed.items()} == facts
     assert len({each["merits"] for each in facts.values()}) > 2
     assert any(each["solved_from_here"] for each in facts.values())
 
