@@ -123,24 +123,11 @@ _JOURNALS: dict[str, Maker] = {
     "journal of absolute names": journal(
         {"source": "OUT", "target": "dataset", "mark": "1", "objects": ["OUT/notes.txt"], "obsolete": ["OUT"]}
     ),
-    "journal of odd names": journal(
-        {
-            "source": "labels/./..",
-            "target": "dataset\0",
-            "mark": SPOKEN,
-            "objects": [SPOKEN],
-            "obsolete": ["", ".", "a/../.."],
-        }
-    ),
-    "journal over run.json": journal(
-        {"source": "labels", "target": "run.json", "mark": "1", "objects": [], "obsolete": ["manifest.json", "labels"]}
-    ),
     "journal is a list": journal([["new/notes.txt", "OUT/notes.txt"]]),
-    "journal is null": journal(None),
     "journal is empty": journal(""),
+    "journal lacks fields": journal({}),
     "journal is text": journal('"' + SPOKEN.encode("unicode_escape").decode().replace("\\x", "\\u00") + '"'),
     "journal is deep": journal("[" * 1_000_000),
-    "journal lacks fields": journal({}),
     "journal has wrong types": journal({"moves": 5, "delete": {"a": None}, "replaces": True}),
     "journal names NUL": journal({"moves": [["a\0b", "\0"]], "delete": ["a\0b"], "replaces": ["\0"]}),
 }

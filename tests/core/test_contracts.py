@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from pivot.core import plugins
-from pivot.core.contracts import Contract, Terms, check_of, shown
+from pivot.core.contracts import Contract, Terms
 from pivot.core.errors import PluginError
 from pivot.core.plugins import GROUPS, Settings
 from pivot.core.storage import FileRecord
 from pivot.core.storage.base import Stat, Storage, Url
 from pivot.datasets.export.base import Exporter
-from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
+from pivot.environments.base import NO_FRAME, EnvConfig, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.turns import Player, PlayerHabits, Reply, StudentPrompt
 from pivot.flows.engines.base import Engine
@@ -470,10 +470,3 @@ def test_a_constructor_that_takes_no_settings_is_refused_at_the_door(
     part = toy(group, lambda name: None)
     with pytest.raises(PluginError, match=r"its constructor cannot take [1-3] positional argument"):
         register(group, type(part)("Odd", (part,), {"__module__": "toys", "__init__": lambda self: None}))
-
-
-def test_a_value_is_shown_short_and_printable() -> None:
-    assert shown("\x1b[31m") == r"'\x1b[31m'"
-    assert len(shown("x" * 10_000)) <= 100
-    assert shown(Spiteful()).isprintable()
-    assert check_of(EnvProfile)(PROFILE) is None

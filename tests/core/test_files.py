@@ -389,6 +389,7 @@ def test_a_torn_receipt_is_none(tmp_path: Path) -> None:
         {"files": ["a"]},
         {"files": {"a": {"sha256": "0"}}},
         {"files": {"a": ["0", 1]}},
+        {"files": {"a": {"sha256": 1, "bytes": 1}}},
         {"facts": None},
         {"facts": ...},
     ],

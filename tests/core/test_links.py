@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.storage import LocalStorage, beneath, local
-from pivot.core.storage.base import MAX_JSON_BYTES, Receipt
+from pivot.core.storage import LocalStorage, beneath
+from pivot.core.storage.base import MAX_JSON_BYTES
 from pivot.core.storage.commit import JOURNAL
 from pivot.core.storage.local import LOCK, TEMPORARY
 from pivot.datasets.store.store import finish_relabel
@@ -183,25 +183,6 @@ def test_folders_without_end_are_refused(root: Path) -> None:
         LocalStorage(root).check_contents()
 
 
-def test_names_with_control_characters_are_escaped(root: Path) -> None:
-    (root / "\x1b[2Jgone\n").symlink_to("/")
-    with pytest.raises(StoreError) as raised:
-        LocalStorage(root).check_contents()
-    assert r"\x1b[2Jgone\n is a link" in str(raised.value)
-
-
-def test_one_look_serves_a_whole_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[Path] = []
-
-    monkeypatch.setattr(local, "check_tree", looks.append)
-    with LocalStorage(root).lock():
-        for _ in range(5):
-            LocalStorage(root).check_contents()
-    assert len(looks) == 1
-    LocalStorage(root).check_contents()
-    assert len(looks) == 2
-
-
 RELABEL = {
     "source": ".dataset-v2",
     "target": "dataset",
@@ -270,12 +251,3 @@ def test_json_without_end_is_refused(content: bytes, problem: str, tmp_path: Pat
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(StoreError, match=rf"manifest\.json is not valid JSON \({problem}\)"):
         LocalStorage(tmp_path).read_json("manifest.json")
-
-
-RECORD = {"sha256": "0" * 64, "bytes": 1}
-
-
-@pytest.mark.parametrize("record", [[], {"sha256": 1, "bytes": 1}, {"sha256": "0", "bytes": "1"}])
-def test_a_receipt_with_other_types_is_none(record: Any, tmp_path: Path) -> None:
-    storage = _put(tmp_path, "receipt.json", {"inputs": "", "files": {"a": record}, "facts": {}})
-    assert Receipt.read(storage, "receipt.json") is None

@@ -11,11 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-from pivot.core.errors import ConfigError, PluginError, ReadOnlyError, StoreError, masked, printable
+from pivot.core.errors import ConfigError, ReadOnlyError, StoreError, masked, printable
 from pivot.core.storage import TEMPORARY, FileRecord, Stat, Storage, Url, objects, open_storage, parse_address
 from pivot.core.storage.base import Receipt, is_intact
 from pivot.core.storage.commit import COMMIT, JOURNAL, bind, roll_forward
@@ -317,16 +316,6 @@ def test_what_may_be_read_only_says_so(refusing: list[tuple[int, str]]) -> None:
         open_storage(Url("s3://bucket/x")).lock(),
     ):
         pass
-
-
-def test_without_the_library_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name=name)
-
-    monkeypatch.setattr(objects, "import_module", missing)
-    with pytest.raises(PluginError, match=r"need package 'obstore'; get it with: pip install 'pivot-vlm\[cloud\]'"):
-        open_storage(Url("s3://bucket/x")).entries()
-    assert import_module("pivot.core.storage.objects") is objects
 
 
 # Seen as files

@@ -176,18 +176,6 @@ def test_a_broken_plugin_says_why(registered: list[EntryPoint], value: str, reas
     assert isinstance(caught.value.__cause__, Exception)
 
 
-def test_a_module_that_raises_while_imported_says_why(
-    registered: list[EntryPoint], tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "explosive_plugin.py").write_text("raise RuntimeError('needs a display')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    owned = point("explosive_plugin:Env")
-    vars(owned)["dist"] = SimpleNamespace(name="explosive-dist")
-    registered.append(owned)
-    with pytest.raises(PluginError, match=r"from explosive-dist\) failed to import: RuntimeError: needs a display"):
-        plugins.load("environments", "toy")
-
-
 def test_an_unknown_name_lists_the_known_ones(registered: list[EntryPoint]) -> None:
     with pytest.raises(PluginError, match="unknown environment 'sokobn'; registered: none"):
         plugins.load("environments", "sokobn")

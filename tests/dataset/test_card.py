@@ -12,7 +12,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from PIL import Image
 from pivot.core.errors import ConfigError
 from pivot.datasets.export.card import Terms, terms_of
-from pivot.datasets.export.describe import certificate_text, find_episode
+from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
@@ -122,22 +122,6 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
     assert dict(query(root, "SELECT name, count(DISTINCT episode_id) FROM rejects GROUP BY name")[1]) == names
     assert not (root / "dataset/example.png").exists()
     assert problems(root) == []
-
-
-def test_a_certificate_in_words() -> None:
-    facts = {"kind": "exact", "unit": "moves", "budget_before": 5, "budget_after": 4, "before": 3.0, "after": None}
-    facts |= {"reachable_after": False}
-    text = certificate_text(facts)
-    assert text == (
-        "before the action 3 moves are needed with 5 turns left; after it the goal is out of reach with 4 (exact)"
-    )
-    assert "4.5 moves are needed with 4 (exact)" in certificate_text(facts | {"after": 4.5})
-    assert "after it more than 4 are needed with 4" in certificate_text(facts | {"reachable_after": None})
-    bound = facts | {"kind": "lower_bound", "unit": "turns", "after": 5.0}
-    assert certificate_text(bound) == (
-        "before the action at least 3 turns are needed with 5 turns left; after it at least 5 turns are needed with 4 "
-        "(lower_bound)"
-    )
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])

@@ -224,23 +224,3 @@ def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: 
         assert rows["completion"][:] == [row["completion"] for row in stored]
         assert rows["episode_id"][:] == [row["episode_id"] for row in stored]
     assert {side: set(rows["episode_id"]) for side, rows in loaded.items()} != sides
-
-
-# Formats
-
-
-def test_pictures_as_arrays(small_store: Path) -> None:
-    """Height x width x RGB, whether the file is indexed or not; a trainer's collate function stacks them."""
-    for config in ("sokoban", "frozenlake_episodes"):
-        rows = _load(small_store, config)["train"]
-        arrays = rows.with_format("numpy")
-        for number in range(len(rows)):
-            row, plain = cast(dict[str, Any], arrays[number]), cast(dict[str, Any], rows[number])
-            for array, picture in zip(row["images"], plain["images"], strict=True):
-                assert array.dtype == np.uint8
-                assert array.shape == (picture.height, picture.width, 3)
-                assert np.array_equal(array, np.asarray(picture.convert("RGB")))
-            if "panel" in row:
-                assert row["panel"].shape == (plain["panel"].height, plain["panel"].width, 3)
-                assert row["pivot_step"] == plain["pivot_step"]
-                assert row["failure_mode_id"] == plain["failure_mode_id"]

@@ -226,6 +226,7 @@ def walk(start: float, distances: Sequence[float | None], horizon: int) -> Faile
 )
 @example(4.0, [3.0036, 3.0036], 1.5, 2)  # 3.00 m would take three moves, it takes four
 @example(3.0036, [3.5], 1.5, 1)  # lost at the start: its distance is in the guidance alone
+@example(2.82, [2.82, 2.82, 2.82, 2.72, 2.72, 2.72], 1.5, 0)  # a gain of exactly 0.1 m, below it in binary
 @example(2.9, [2.9, 2.85, 2.85, 2.85, 2.85, 2.7496], 1.5, 0)  # a gain of 0.1504 m; with two decimals it is 0.15
 def test_no_distance_is_rounded_over_an_edge(
     start: float, distances: list[float | None], threshold: float, spare: int

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core import plugins
 from pivot.core.identity import digest
-from pivot.core.messages import bare_messages
 from pivot.environments.base import EnvProfile
 from pivot.labeling.action_log import LogDetail, action_log, log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log
@@ -266,12 +265,3 @@ def test_prompt_hash_depends_on_text_and_every_frame_of_the_collage() -> None:
     assert len(hashes) == 9
     terminal = replace(base, frame_ids=[*base.frame_ids[:-1], "another"])
     assert analyzer_prompt(profile("frozenlake"), terminal).prompt_hash == prompt.prompt_hash
-
-
-def test_image_parts_of_what_a_trainer_gets_only_mark_the_place() -> None:
-    prompt = analyzer_prompt(profile("sokoban"), episode(9, "sokoban"))
-    (message,) = bare_messages(prompt.messages)
-    image, text = message["content"]
-    assert (message["role"], image) == ("user", {"type": "image"})
-    assert text == {"type": "text", "text": analyzer_text(profile("sokoban"), episode(9, "sokoban"))}
-    assert bare_messages([{"role": "user", "content": "plain"}]) == [{"role": "user", "content": "plain"}]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.core.errors import PolicyError, StoreError
+from pivot.core.errors import PolicyError
 from pivot.core.identity import digest
 from pivot.core.messages import EncodedFrame
 from pivot.datasets.store.nights import load_store
@@ -215,20 +215,6 @@ def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
     assert ask(tmp_path / "c", FakeModel([]), REQUEST)[0].text == "new"
 
 
-def test_any_sqlite_tool_can_read_it(tmp_path: Path) -> None:
-    ask(tmp_path / "c", FakeModel([ChatAnswer("hello", call={"prompt_tokens": 3})]), REQUEST)
-    with sqlite3.connect(tmp_path / "c") as connection:
-        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v2").fetchone()
-    assert row[:2] == ("fake", "hello")
-    assert json.loads(row[2])["images"] == ["f1"]
-
-
-def test_a_file_that_is_no_cache_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(b"not a database at all" * 100)
-    with pytest.raises(StoreError, match=r"call cache .* --no-cache"):
-        CallCache(tmp_path / "c")
-
-
 def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
     path, context = tmp_path / "c", multiprocessing.get_context("spawn")
     children = [context.Process(target=store_answers, args=(path, number)) for number in range(2)]
@@ -300,9 +286,3 @@ def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) ->
             pivot.build(config | {"policy": part}, store)
         assert server.log.requests == other.log.requests > 0
         assert server.log.requests == len(load_store(store).steps.collect())
-
-
-def test_the_facts_name_every_picture() -> None:
-    facts = request_facts({"model": "m"}, REQUEST)
-    assert facts["images"] == ["f1"]
-    assert facts["seed"] == 7

@@ -1,7 +1,6 @@
 """Check that the number of requests grows while no request queues, and which refusals concern the account."""
 
 import asyncio
-import gc
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
 from pivot.models.service import Service
-from pivot.rollouts.scheduler import run_without_gc_pauses
 from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_call_cache import REQUEST
@@ -110,17 +108,6 @@ def test_a_server_that_refuses_from_the_start_is_a_wrong_set_up() -> None:
         breaker.refused(400, "what is that?")
     with pytest.raises(ConfigError, match=r"there refused the first 24 requests and answered none .what is that"):
         breaker.refused(400, "what is that?")
-
-
-def test_what_was_there_is_left_alone_by_the_collector_until_the_loop_ends() -> None:
-    async def work(number: int) -> int:
-        assert gc.get_freeze_count() > 10_000
-        return 7 // number
-
-    assert run_without_gc_pauses(work(1)) == 7
-    with pytest.raises(ZeroDivisionError):
-        run_without_gc_pauses(work(0))
-    assert gc.get_freeze_count() == 0
 
 
 async def rounds_until(limit: AdaptiveLimit, target: float) -> int:

@@ -14,19 +14,10 @@ from pivot.environments.svg.player import _break, _Draft, _draw, _target_of
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy, Status
 from pivot.rollouts.loop import roll_out_tasks
-from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests import svg_episodes
 from pivot.tests.environments.svg.hostile import hostile_documents
 
 TASKS = 9
-
-
-def test_a_baffling_target_gives_eight_equal_returns() -> None:
-    config = SvgConfig()
-    policy = ScriptedPolicy(habits={"svg": {"baffled": 1}})
-    for episode in roll_out_tasks(SvgEnv, config, plan_tasks(SvgEnv, config, 0, 1), policy)[0].episodes:
-        assert (episode.actions, episode.episode_return) == (["empty", "empty"], 0.0)
 
 
 def test_faults_grow_with_their_level_and_never_leave_the_target() -> None:

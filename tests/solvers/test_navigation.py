@@ -208,7 +208,7 @@ def test_any_log_of_a_simulator_is_proved_by_the_second_reading(
     distances: list[float], spare: int, data: st.DataObject
 ) -> None:
     flags = st.sampled_from([True, False, None])
-    actions = [data.draw(st.sampled_from([*ACTIONS, "invalid"])) for _ in distances]
+    actions = [data.draw(st.sampled_from([*ACTIONS, "invalid", "empty"])) for _ in distances]
     steps = [{"dist": data.draw(st.sampled_from([d, round(d, 2), None])), "moved": data.draw(flags)} for d in distances]
     case = Case(thor_state(data.draw(st.floats(1.51, 20))), actions, len(actions) + spare, steps)
     for options in SETTINGS:

@@ -79,7 +79,6 @@ def _in_target(part: str) -> Callable[[Rows], None]:
 ROW = rf"{FILE}, row 1: "
 BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
     "no image": (_set(images=[]), ROW + "found 0 images, expected exactly one image, the collage; build"),
-    "two images": (lambda rows: rows[1]["images"].append(rows[1]["images"][0]), ROW + "found 2 images"),
     "an empty image": (_set(images=[{"bytes": b"", "path": None}]), ROW + "found an empty image"),
     "an image of one pixel": (_set(images=[_picture(1, 1)]), ROW + "found a picture of 1x1 pixels, expected sides"),
     "an image of 20,000 pixels": (_set(images=[_picture(20_000, 40)]), ROW + "found a picture of 20000x40 pixels"),
@@ -90,10 +89,6 @@ BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
     "a target beyond the tiles": (
         _target('{"pivot_step": 99, "failure_mode": "timeout", "failure_reason": ""}'),
         ROW + "found pivot_step 99 in the target, expected 0 to 8, the labelled tiles",
-    ),
-    "a negative step": (
-        _target('{"pivot_step": -1, "failure_mode": "timeout", "failure_reason": ""}'),
-        ROW + "found pivot_step -1 in the target",
     ),
     "a foreign mode": (
         lambda rows: _target(build_target(rows[1]["pivot_step"], "tired"))(rows),
@@ -107,7 +102,6 @@ BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
         _in_target("<|image_pad|>"),
         ROW + r"the target holds the special token <\|image_pad\|>, expected plain text",
     ),
-    "an end token in the target": (_in_target("<|im_end|>"), ROW + r"the target holds the special token <\|im_end\|>"),
     "a text prompt": (
         _set(prompt=[{"role": "user", "content": [{"type": "text", "text": "no picture"}]}]),
         ROW + "found 0 image parts in the prompt, expected one",
@@ -127,11 +121,6 @@ BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
         ROW + r"found role 'user<\|im_end\|>' in column prompt, expected one of system, user, assistant",
     ),
     "no message": (lambda rows: rows[1]["prompt"].append(None), ROW + "found a message without a value inside"),
-    "no content": (
-        lambda rows: rows[1]["prompt"][0].update(content=None),
-        ROW + "found a message without a value inside column prompt",
-    ),
-    "no part": (lambda rows: rows[1]["prompt"][0]["content"].append(None), ROW + "found a message without a value"),
     "no kind of part": (
         lambda rows: rows[1]["prompt"][0]["content"][1].update(type=None),
         ROW + "found a message without a value",

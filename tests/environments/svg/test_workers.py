@@ -121,15 +121,6 @@ def test_a_killed_worker_is_replaced() -> None:
             assert worker.pid != first
 
 
-def test_a_plain_error_costs_no_worker() -> None:
-    with Worker() as worker:
-        worker.draw(GOOD)
-        first = worker.pid
-        assert worker.draw(PLAIN_ERROR).outcome is Outcome.RENDER_ERROR
-        assert worker.draw("<svg").outcome is Outcome.NOT_SVG
-        assert worker.pid == first
-
-
 def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
     """A worker may be nearly full of what it drew before, so a used one is not believed."""
     with Worker() as worker:
@@ -265,19 +256,6 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
         assert len(pool._pool.pids) <= count
         pool._pool.close()
     assert logs[0] == logs[1]
-
-
-def test_the_size_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(pool.WORKERS_VARIABLE, raising=False)
-    assert Pool().most == len(os.sched_getaffinity(0))
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: 1)
-    assert Pool().most == 1, "processes of one run share the cores"
-    monkeypatch.setenv(pool.WORKERS_VARIABLE, "3")
-    assert Pool().most == 3
-    for wrong in ("0", "many", "-1", "1.5", ""):
-        monkeypatch.setenv(pool.WORKERS_VARIABLE, wrong)
-        with pytest.raises(ConfigError, match=pool.WORKERS_VARIABLE):
-            assert Pool().most
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
