@@ -20,7 +20,7 @@ MAKE = Form(
         "env": Flag(metavar="ENV"),
     },
     {
-        "Items": ("env", "seed", "private", "scale"),
+        "Items": ("env", "private", "scale"),
         "Baselines": ("learned",),
     },
 )
@@ -44,10 +44,10 @@ TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT...")})
 @benchmark.store_command()
 @from_config(MAKE)
 def make(config: MakeConfig) -> None:
-    """Make the benchmark from seeds: nothing is downloaded, and everyone gets the same fingerprint.
+    """Make the benchmark: nothing is downloaded, and everyone gets the same fingerprint.
 
-    An existing benchmark is checked and kept; an interrupted one is resumed. With another seed and
-    [bold]--private[/], a benchmark that nobody has seen: publish its fingerprint, keep its folder.
+    An existing benchmark is checked and kept; an interrupted one is resumed. [bold]--private[/] makes one that nobody
+    has seen: publish everything but its folder [bold]private[/].
 
     [bold]Examples[/]
 
@@ -115,6 +115,8 @@ def table(config: TableConfig) -> None:
 def show_report(report: EvaluationReport) -> None:
     """Show the main figures of a model, or of every baseline, and their limits."""
     results = [report.result] if report.result else list(report.baselines)
+    if not results:
+        out.print("this benchmark holds no answers; send the predictions to its maintainer, who scores them")
     for result in results:
         for env, rows in screen_rows(result, report.baselines).items():
             show_table(f"{result['name']}, {env}: main figures in percent", SCREEN, rows)
@@ -127,7 +129,7 @@ def show_report(report: EvaluationReport) -> None:
                 out.print(f"{place}: replies that could not be read: {counted}", soft_wrap=True)
     for reason in reasons_not_fitted(report.baselines):
         out.print(f"not fitted: {reason}", soft_wrap=True)
-    if seen := results[0]["levels_on_both_sides"]:
+    if results and (seen := results[0]["levels_on_both_sides"]):
         out.print(
             f"{seen} levels are in the other split, too, so these figures are not of held-out levels; build with "
             "--split task for such figures",

@@ -204,7 +204,7 @@ def make_model(
 
 
 def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> Benchmark:
-    """Make the benchmark from seeds, with its baselines; an existing one is checked and kept.
+    """Make the benchmark, with its baselines; an existing one is checked and kept.
 
     Args:
         config: ``out`` and what differs from the public benchmark.
@@ -218,7 +218,7 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
     bars = reporter or Reporter()
     levels = _levels_of(settings)
     if is_benchmark(settings.out):
-        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)
+        return make.check_made(open_benchmark(settings.out), levels, settings.scale, settings.private)
     if settings.learned:
         check_learned()
     named = [name for env in levels if env.startswith(GYM) for name in config_of(env).code]  # the caller names the ids
@@ -227,7 +227,6 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             settings.out,
             lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars),
             levels=levels,
-            seed=settings.seed,
             share=settings.scale,
             private=settings.private,
             learned=settings.learned,

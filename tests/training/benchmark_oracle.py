@@ -33,11 +33,18 @@ def fingerprint_of(benchmark: Path) -> str:
                 pixels = np.asarray(picture.convert("RGB"))
             seen.append(hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest()[:32])
         rows.append(["item", without_canary({**item, "pixels": seen})])
-    rows += [["truth", without_canary(truth)] for truth in rows_of(benchmark / "answers.jsonl")]
     rows += [["example", row["item"], row["reply"]] for row in rows_of(benchmark / "shots.jsonl")]
-    lines = sorted(json.dumps(row, sort_keys=True) for row in rows)
-    text = json.dumps(lines, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def digest(value: Any) -> str:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def lines(rows: Any) -> list[str]:
+        return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+    secret = json.loads((benchmark / "private/secret.json").read_text(encoding="utf-8"))["secret"]
+    truths = lines(without_canary(truth) for truth in rows_of(benchmark / "private/answers.jsonl"))
+    return digest([digest(lines(rows)), secret, truths])
 
 
 def strict_answer(reply: str, item: Row) -> Any:
@@ -49,7 +56,7 @@ def strict_answer(reply: str, item: Row) -> Any:
         return None
     if not isinstance(value, dict):
         return None
-    if item["question"] == "locate":
+    if item["question"] in ("twin", "locate"):
         if not {"pivot_step", "failure_mode"} <= set(value) <= {"pivot_step", "failure_mode", "failure_reason"}:
             return None
         step, mode = value["pivot_step"], value["failure_mode"]
@@ -62,9 +69,9 @@ def strict_answer(reply: str, item: Row) -> Any:
 
 def _other_answer(value: Row, item: Row) -> Any:
     if item["question"] == "safe":
-        return (
-            value["safe_action"] if set(value) == {"safe_action"} and value["safe_action"] in item["choices"] else None
-        )
+        named: Any = value.get("safe_actions") if set(value) == {"safe_actions"} else None
+        fits = isinstance(named, list) and set(named) <= set(item["choices"]) and len(set(named)) == len(named)
+        return set(named) if fits else None
     reach: Any = value.get("reach")
     fits = isinstance(reach, list) and len(reach) == len(item["actions"])
     return reach if fits and all(type(each) in (int, float) and 0 <= each <= 1 for each in reach) else None
@@ -86,7 +93,7 @@ def mean_and_bounds(per_level: dict[str, list[Row]], figure: Any) -> Any:
         worth, wide = len(levels), 1.959963984540054
     else:
         sums = [figure(some) * len(some) for some in per_level.values()]
-        whole = figure is not macro_f1 and figure is not calibration and all(each == round(each) for each in sums)
+        whole = figure not in (macro_f1, brier, reliability) and all(each == round(each) for each in sums)
         worth = value * (1 - value) / variance if variance else len(levels)
         worth = min(records, worth) if whole else worth
         spread = math.fsum(each**2 for each in squares) - variance**2 / len(levels)
@@ -112,7 +119,16 @@ def macro_f1(records: Sequence[Row]) -> float:
     return math.fsum(scores) / len(scores)
 
 
-def calibration(records: Sequence[Row]) -> float:
+def brier(records: Sequence[Row]) -> float:
+    """One minus the mean squared error over turns."""
+    errors: list[float] = []
+    for record in records:
+        chances = record["reach"] or [not reached for reached in record["reached"]]
+        errors += [(chance - reached) ** 2 for chance, reached in zip(chances, record["reached"], strict=True)]
+    return 1 - math.fsum(errors) / len(errors)
+
+
+def reliability(records: Sequence[Row]) -> float:
     """One minus the expected calibration error over turns."""
     turns, missing, bins = 0, 0, [0.0] * 10
     for record in records:
@@ -141,7 +157,7 @@ def rank_correlation(values: Sequence[float], needs: Sequence[float]) -> float:
 def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
     """Every figure by the strict reader: task, environment, log and name to value and bounds."""
     items = {row["item_id"]: row for row in rows_of(benchmark / "items.jsonl")}
-    truths = {row["item_id"]: row for row in rows_of(benchmark / "answers.jsonl")}
+    truths = {row["item_id"]: row for row in rows_of(benchmark / "private/answers.jsonl")}
     _, *rows = rows_of(predictions)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     rows_by_id = {row["id"]: row for row in rows}
@@ -154,7 +170,15 @@ def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str
             if task != "mode" or truth["pivot_step"] is not None:
                 groups.setdefault((task, item["env"], item["log"]), []).append(record)
     made: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
-    for (task, env, log), records in groups.items():
+    for (task, env, log), records in [*groups.items()]:
+        if task == "twin":
+            pairs: dict[str, list[Row]] = {}
+            for record in records:
+                pairs.setdefault(record["level"], []).append(record)
+            both = {pair: [{"right": all(each["right"] for each in some)}] for pair, some in pairs.items()}
+            made[task, env, log, "pairs"] = mean_and_bounds(both, mean("right"))
+            made[task, env, log, "items"] = mean_and_bounds(pairs, mean("right"))
+            continue
         for name, figure, kept in _figures(task, records):
             per_level: dict[str, list[Row]] = {}
             for record in kept:
@@ -177,17 +201,21 @@ def _figures(task: str, records: list[Row]) -> list[tuple[str, Any, list[Row]]]:
     if task == "mode":
         return [("correct", mean("mode right"), records), ("macro-F1", macro_f1, records)]
     if task == "safe":
-        return [("correct", mean("safe"), records)]
+        return [("correct", mean("safe"), records), ("overlap", mean("overlap"), records)]
     several = [record for record in lost if len(record["reached"]) > 1]
     ranked = [record for record in records if record["need"] is not None]
     columns = [("top-1", mean("top"), lost), ("AUC", mean("area"), several), ("need", mean("need"), ranked)]
-    return [*columns, ("calibration", calibration, records)]
+    return [*columns, ("Brier", brier, records), ("reliability", reliability, records)]
 
 
 def _record(item: Row, truth: Row, row: Row) -> Row:
     answer: Any = strict_answer(row.get("reply") or "", item) if row.get("status", "answered") == "answered" else None
-    record: Row = {"level": truth["level"], "lost": truth["pivot_step"] is not None, "true": truth["failure_mode"]}
-    if item["question"] == "locate":
+    record: Row = {
+        "level": truth["pair"] or truth["level"],
+        "lost": truth["pivot_step"] is not None,
+        "true": truth["failure_mode"],
+    }
+    if item["question"] in ("twin", "locate"):
         step, mode = answer if answer is not None else ("nothing", "nothing")
         near = type(step) is int and record["lost"] and abs(step - truth["pivot_step"]) <= 1
         record |= {"right": step == truth["pivot_step"], "near": near, "named": mode}
@@ -195,7 +223,8 @@ def _record(item: Row, truth: Row, row: Row) -> Row:
         record["both"] = record["right"] and record["mode right"]
         return record
     if item["question"] == "safe":
-        return record | {"safe": answer is not None and answer in truth["safe_actions"]}
+        mine, true = answer or set(), set(truth["safe_actions"])
+        return record | {"safe": mine == true, "overlap": len(mine & true) / len(mine | true)}
     reach: Any = answer
     credit, value = row.get("credit"), row.get("value")
     if credit is not None:

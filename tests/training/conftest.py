@@ -10,7 +10,7 @@ import pivot
 import pytest
 from pivot.datasets.store.dataset_rows import TRAIN
 from pivot.datasets.store.store import Store
-from pivot.training.evaluation import level_posterior, tables
+from pivot.training.evaluation import level_posterior, tables, twins
 from pivot.training.evaluation.boosted_trees import Fitting
 from pivot.training.evaluation.episodes import Certified, read_episodes, store_of
 from pivot.training.evaluation.items import Benchmark
@@ -89,7 +89,7 @@ class Made:
         return [each.fitting(log) for each in self.fitting[env]]
 
 
-BENCHMARK_LEVELS = {"sokoban": 120, "frozenlake": 120}
+BENCHMARK_LEVELS = {"sokoban": 1600, "frozenlake": 1600}
 
 
 @pytest.fixture(scope="session")
@@ -111,9 +111,13 @@ LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
 def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The same with a gymnasium environment."""
     pytest.importorskip("minigrid")
-    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 80, LAVA: 80})
+    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 800, LAVA: 300})
 
 
 def _make(root: Path, levels: dict[str, int]) -> Made:
-    made = make_benchmark(root, pivot.build, levels=levels, share=0.1, learned=False)
+    with pytest.MonkeyPatch.context() as patch:
+        if LAVA in levels:  # the search of a MiniGrid's level takes long
+            patch.setattr(twins, "LEAST", 40)
+            patch.setattr(twins, "FITTING", 4)
+        made = make_benchmark(root, pivot.build, levels=levels, share=0.1, learned=False)
     return Made(made, {env: read_episodes(Store.open(root / store_of(env)), env)[TRAIN] for env in levels})

@@ -53,19 +53,19 @@ class Oracle(StandIn):
 
 
 class Uniform(StandIn):
-    """Guesses: every step and every mode alike, every offered action alike, every probability alike."""
+    """Guesses: every step and every mode alike, every set of actions alike, every probability alike."""
 
     def __init__(self, _: Benchmark) -> None: ...
 
     def reply(self, item: Item) -> str:
         """Return a random reply."""
         rng = draw(item, "uniform")
-        if item.question == "locate":
+        if item.question in ("twin", "locate"):
             step = below(rng, item.num_steps + 1)
             mode = item.choices[below(rng, len(item.choices))]
             return locate_reply(*((None, None) if step == item.num_steps else (step, mode)))
         if item.question == "safe":
-            return safe_reply(item.choices[below(rng, len(item.choices))])
+            return safe_reply([action for action in item.choices if rng.random() < 0.5])
         return json.dumps({"reach": [round(rng.random(), 3) for _ in range(item.num_steps)]})
 
 

@@ -1,13 +1,11 @@
 """Runs on the benchmark: servers, a checkpoint, files, gymnasium; resumed, refused, changed, from the command line."""
 
 import json
+import re
 import shlex
 import shutil
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pivot
@@ -22,11 +20,9 @@ from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
 from pivot.training.evaluation import tables
-from pivot.training.evaluation.baselines import log_of
 from pivot.training.evaluation.controls import locate_reply
-from pivot.training.evaluation.episodes import PLAYERS
-from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
-from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
+from pivot.training.evaluation.items import Benchmark, open_benchmark
+from pivot.training.evaluation.make import LEVELS, make_benchmark
 from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
@@ -136,7 +132,7 @@ def test_a_run_without_any_answer_is_an_error(benchmark: Benchmark, tmp_path: Pa
 
 
 def test_a_reply_of_a_hundred_thousand_characters_is_wrong_and_kept_short(benchmark: Benchmark, tmp_path: Path) -> None:
-    with served(lambda body: {"text": "word " * 20_000 + '{"safe_action": "up"}'}) as server:
+    with served(lambda body: {"text": "word " * 20_000 + '{"safe_actions": ["up"]}'}) as server:
         report = run_benchmark(config(benchmark, tmp_path, server.url))
     assert all(cell["problems"] == {"too_long": cell["records"]} for cell in report.result["cells"])
     assert max(map(len, (tmp_path / PREDICTIONS).read_bytes().splitlines())) < 100_000
@@ -148,7 +144,7 @@ def test_worked_examples_and_changed_pictures_reach_the_model(benchmark: Benchma
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
         shown.append(pictures_of(body))
-        return {"text": '{"safe_action": "up"}'}
+        return {"text": '{"safe_actions": ["up"]}'}
 
     with served(reply) as server:
         common = {"env": ("sokoban",)}
@@ -178,14 +174,56 @@ def test_settings_that_cannot_be_used_are_refused(
 # The benchmark itself
 
 
-def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Benchmark, tmp_path: Path) -> None:
-    small: dict[str, Any] = {"levels": {"frozenlake": 100}, "share": 0.08, "learned": False}
+def test_a_public_benchmark_is_the_same_everywhere_and_a_private_one_nowhere(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
+    small: dict[str, Any] = {"levels": {"frozenlake": 1000}, "share": 0.08, "learned": False}
     first, second = (make_benchmark(tmp_path / name, pivot.build, **small) for name in ("a", "b"))
-    other = make_benchmark(tmp_path / "c", pivot.build, seed=7, private=True, **small)
-    assert first.fingerprint == second.fingerprint != other.fingerprint
-    assert (first.facts["seed"], other.facts["seed"]) == (20_270, None)
+    private, other = (make_benchmark(tmp_path / name, pivot.build, private=True, **small) for name in ("c", "d"))
+    assert len({each.fingerprint for each in (first, private, other)}) == 3 and first.fingerprint == second.fingerprint
     assert open_benchmark(benchmark.root).fingerprint == benchmark.fingerprint
-    assert set(benchmark.facts["levels"]) == set(BENCHMARK_LEVELS)
+    assert set(benchmark.facts["items"]) == set(BENCHMARK_LEVELS)
+    again = make_benchmark(private.root, pivot.build, private=True, **small)
+    assert again.fingerprint == private.fingerprint, "an interrupted one keeps its secret"
+    with pytest.raises(TrainingError, match="was begun with --private"):
+        make_benchmark(private.root, pivot.build, **small)
+    pixels = [{name for item in made.items.values() for name in item.pixels} for made in (first, private)]
+    assert not {*first.items} & {*private.items} and not pixels[0] & pixels[1]
+
+
+def test_the_public_part_is_asked_and_its_maintainer_scores(benchmark: Benchmark, tmp_path: Path) -> None:
+    """Without the folder ``private``, a file holds nothing about levels, seeds, episodes or answers."""
+    root = shutil.copytree(benchmark.root, tmp_path / "public", ignore=shutil.ignore_patterns("private"))
+    assert {each.name for each in root.iterdir()} == {
+        *("items.jsonl", "shots.jsonl", "pictures", "benchmark.json", "baselines.json")
+    }
+    secret = json.loads((benchmark.root / "private/secret.json").read_text(encoding="utf-8"))["secret"]
+    assert len(bytes.fromhex(secret)) == 16
+    written = b"".join((root / name).read_bytes() for name in ("items.jsonl", "benchmark.json", "baselines.json"))
+    for word in (b"seed", b"level", b"episode-v", b"player", b"sokoban-", secret.encode()):
+        assert not re.search(b'"[^"]*' + word + b'[^"]*":|' + word + b"-v", written), word
+    with served(knows(benchmark)) as server:
+        common = {"data": root, "question": ()}
+        report = run_benchmark(config(benchmark, tmp_path / "run", server.url, **common))
+        whole = run_benchmark(config(benchmark, tmp_path / "whole", server.url, question=()))
+    assert not report.result and report.files == (PREDICTIONS,)
+    file = {"predictions": tmp_path / "run" / PREDICTIONS, "out": tmp_path / "scored"}
+    with pytest.raises(TrainingError, match=r"holds no private/answers.jsonl"):
+        score_file(file | {"data": root})
+    assert cells(score_file(file | {"data": benchmark.root}).result) == cells(whole.result)
+
+
+def test_no_level_is_in_two_items(made_benchmark: Made) -> None:
+    """Neither does an item share one with a worked example, or with what baselines are fitted on."""
+    made = made_benchmark.benchmark
+    levels = [truth.level for truth in made.truths.values()]
+    pictures = [name for item in (*made.items.values(), *(each.item for each in made.examples)) for name in item.pixels]
+    assert len(set(levels)) == len(levels) and len(set(pictures)) == len(pictures)
+    assert not {*levels} & {each.level for episodes in made_benchmark.fitting.values() for each in episodes}
+    assert list(made.items) == sorted(made.items)
+    asked = [(item, made.truths[item.item_id]) for item in made.items.values() if item.question == "safe"]
+    assert {item.step == truth.pivot_step for item, truth in asked} == {True, False}, "at any step, not the pivot alone"
+    assert all(0 < len(truth.safe_actions) < len(item.choices) for item, truth in asked)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +231,21 @@ def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Ben
     [
         ("items.jsonl", "Decide whether the agent", "Decide if the agent"),
         ("items.jsonl", '"horizon": 9', '"horizon": 8'),
-        ("answers.jsonl", '"pivot_step": 3', '"pivot_step": 2'),
-        ("answers.jsonl", '"timeout"', '"deadlock"'),
+        ("private/answers.jsonl", '"pivot_step": 3', '"pivot_step": 2'),
+        ("private/answers.jsonl", '"timeout"', '"deadlock"'),
+        ("private/secret.json", '"secret": "', '"secret": "0'),
         ("shots.jsonl", "Valid range of", "Range of"),
         ("items.jsonl", '"pixels": ["', '"pixels": ["0'),
     ],
 )
 def test_a_changed_file_is_noticed(benchmark: Benchmark, tmp_path: Path, file: str, old: str, new: str) -> None:
-    for name in ("items.jsonl", "answers.jsonl", "shots.jsonl", "benchmark.json"):
+    (tmp_path / "private").mkdir()
+    for name in ("items.jsonl", "private/answers.jsonl", "private/secret.json", "shots.jsonl", "benchmark.json"):
         shutil.copy(benchmark.root / name, tmp_path / name)
     text = (tmp_path / file).read_text(encoding="utf-8")
     assert old in text
     (tmp_path / file).write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(TrainingError, match="was changed: found the fingerprint"):
+    with pytest.raises(TrainingError, match=r"was changed: found the (public|fingerprint) "):
         open_benchmark(tmp_path)
 
 
@@ -225,39 +265,7 @@ def test_no_item_holds_its_truth(benchmark: Benchmark) -> None:
     for item in benchmark.items.values():
         text = item.prompt.lower()
         assert "episode_success" not in text and "failed episode" not in text
-    assert fingerprint(benchmark.items.values(), benchmark.truths.values(), benchmark.examples) == benchmark.fingerprint
-    levels = {truth.level for truth in benchmark.truths.values()}
-    assert levels and not {each.item.item_id for each in benchmark.examples} & benchmark.items.keys()
-
-
-def test_kinds_of_players_are_mixed_and_named_but_hidden_from_models_and_baselines(benchmark: Benchmark) -> None:
-    for env in benchmark.environments:
-        items = [item for item in benchmark.items.values() if (item.env, item.question, item.log) == (env, *LOCATE)]
-        lost = Counter(item.player for item in items if benchmark.truths[item.item_id].pivot_step is not None)
-        most = {name: quota(FAILURES, name, 0.1) for name in PLAYERS}
-        assert all(0 < lost[name] <= most[name] for name in PLAYERS), lost
-        assert sum(lost.values()) > 0.5 * sum(most.values())
-    item = next(item for item in benchmark.items.values() if item.player == "wasteful")
-    assert "wasteful" not in item.prompt and log_of(item) == log_of(replace(item, player="better"))
-    changed = [replace(each, player="better") if each is item else each for each in benchmark.items.values()]
-    assert fingerprint(changed, benchmark.truths.values(), benchmark.examples) != benchmark.fingerprint
-
-
-@pytest.mark.parametrize("share", [1.0, 0.2])
-def test_items_hold_the_share_of_every_kind_of_player(share: float) -> None:
-    """From many episodes of every kind, exactly the shares are taken; from too few, all."""
-    episodes: list[Any] = [
-        SimpleNamespace(name=f"{player}-{number}", player=player, pivot_step=3 if number % 2 else None)
-        for player in PLAYERS
-        for number in range(1000 if player != "sloppy" else 12)
-    ]
-    counts = Counter((each.player, each.pivot_step is not None) for each in selected(episodes, share))
-    for player, kind in PLAYERS.items():
-        expected = (kind.share * share * FAILURES, kind.share * share * OTHERS)
-        if player == "sloppy":
-            expected = (min(6, expected[0]), min(6, expected[1]))
-        assert (counts[player, True], counts[player, False]) == pytest.approx(expected, abs=0.5)
-    assert selected(episodes[::-1], share) == selected(episodes, share), "the order of the store does not matter"
+    assert not {each.item.item_id for each in benchmark.examples} & benchmark.items.keys()
 
 
 def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +274,7 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: py
     root = tmp_path / "bench"
     small = ("--scale", "0.04", "--env", "frozenlake", "--no-learned")
     made = run("benchmark", "make", root, *small)
-    assert "version 3, fingerprint" in made
+    assert "version 4, fingerprint" in made
     assert made.splitlines()[-2] == run("benchmark", "make", root, *small).splitlines()[-2], "kept"
     assert "choose another folder" in str(error_of("benchmark", "make", root, "--scale", "0.05", "--env", "frozenlake"))
     shown: list[str] = []
@@ -325,7 +333,7 @@ def test_gymnasium_environments_have_every_task_and_no_level_on_both_sides(gym_b
     made = gym_benchmark.benchmark
     assert made.environments == ["frozenlake", LAVA] and "minigrid" in made.facts["versions"]
     mine = [item for item in made.items.values() if item.env == LAVA]
-    assert {item.question for item in mine} == {"locate", "safe", "credit"}
+    assert {item.question for item in mine} == {"twin", "locate", "safe", "credit"}
     truths = [made.truths[item.item_id] for item in mine]
     assert {"deadlock", "timeout"} <= {truth.failure_mode for truth in truths}
     for env, episodes in gym_benchmark.fitting.items():

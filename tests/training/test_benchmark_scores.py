@@ -2,16 +2,22 @@
 
 import itertools
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pivot.core.errors import TrainingError
+from pivot.core.identity import below, derive_seed
 from pivot.labeling.target import MAX_TARGET_CHARS
 from pivot.tests.training.benchmark_oracle import figures
-from pivot.tests.training.stand_ins import Mixture, Oracle, StandIn, Uniform, submit
+from pivot.tests.training.conftest import Made
+from pivot.tests.training.stand_ins import Mixture, Oracle, StandIn, Uniform, draw, submit
+from pivot.training.evaluation.baselines import answer_of, fit_baselines, log_of
 from pivot.training.evaluation.controls import locate_reply, true_reply
 from pivot.training.evaluation.items import QUESTIONS, VERSION, Benchmark, Item
 from pivot.training.evaluation.predictions import (
@@ -19,10 +25,12 @@ from pivot.training.evaluation.predictions import (
     SCHEMA,
     Header,
     Prediction,
+    Predictions,
     read_answer,
     read_predictions,
 )
-from pivot.training.evaluation.scores import MAIN, score
+from pivot.training.evaluation.run import score_file
+from pivot.training.evaluation.scores import MAIN, chance, score
 from pivot.training.evaluation.tables import best_baseline
 
 Rows = list[Any]
@@ -48,7 +56,7 @@ def scored(path: Path, benchmark: Benchmark, scripted: StandIn) -> dict[str, Any
 
 def test_the_oracle_has_every_point(benchmark: Benchmark, tmp_path: Path) -> None:
     result = scored(tmp_path, benchmark, Oracle(benchmark))
-    assert {cell["task"] for cell in result["cells"]} == {"pivot", "mode", "safe", "credit"}
+    assert {cell["task"] for cell in result["cells"]} == {"twin", "pivot", "mode", "safe", "credit"}
     for cell in result["cells"]:
         for reader in ("strict", "lenient"):
             values = {name: each["value"] for name, each in cell["figures"][reader].items() if each is not None}
@@ -71,6 +79,88 @@ def test_more_planted_errors_never_score_more(benchmark: Benchmark, tmp_path: Pa
         slack = 0.02 if task == "mode" else 1e-12  # F1 of two modes is not a sum over records
         assert all(after <= before + slack for before, after in itertools.pairwise(means)), (task, means)
         assert means[0] == pytest.approx(1.0) and means[-1] < 0.7, (task, means)
+
+
+def pairs_of(benchmark: Benchmark) -> list[list[Item]]:
+    """The twins."""
+    pairs: dict[str, list[Item]] = {}
+    for name, truth in benchmark.truths.items():
+        if truth.pair:
+            pairs.setdefault(truth.pair, []).append(benchmark.items[name])
+    return list(pairs.values())
+
+
+def test_twins_differ_by_picture_and_pivot_alone(benchmark: Benchmark) -> None:
+    pairs = pairs_of(benchmark)
+    assert {pair[0].env for pair in pairs} == set(benchmark.environments) and len(pairs) > 8
+    for one, other in pairs:
+        shown = {"item_id": "", "pictures": (), "pixels": ()}
+        assert replace(one, **shown) == replace(other, **shown) and one.pixels != other.pixels
+        truths = [benchmark.truths[item.item_id] for item in (one, other)]
+        assert truths[0].pivot_step != truths[1].pivot_step and truths[0].level != truths[1].level
+
+
+@given(st.integers(0, 2**32))
+def test_a_predictor_from_the_log_has_no_pair(seed: int) -> None:
+    """Whatever is computed from what a prompt says is equal for both twins."""
+    benchmark = KEPT[0]
+
+    class FromTheLog(StandIn):
+        def reply(self, item: Item) -> str:
+            shown = "/".join((item.prompt, *item.actions, *item.choices))
+            step = derive_seed(seed, shown) % (item.num_steps + 1)
+            return locate_reply(*((None, None) if step == item.num_steps else (step, item.choices[0])))
+
+    scripted = FromTheLog()
+    for pair in pairs_of(benchmark):
+        answers = [read_answer(scripted.reply(item), item, "strict") for item in pair]
+        truths = [benchmark.truths[item.item_id].pivot_step for item in pair]
+        assert not all(answer.pivot_step == true for answer, true in zip(answers, truths, strict=True))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.fixture(autouse=True)
+def kept(benchmark: Benchmark) -> None:
+    """Keep the benchmark for the property test, which takes no fixture."""
+    KEPT[:] = [benchmark]
+
+
+KEPT: list[Benchmark] = []
+
+
+def test_baselines_have_no_pair_with_one_answer_and_guesses_at_most_their_chance(
+    made_benchmark: Made, tmp_path: Path
+) -> None:
+    made = made_benchmark.benchmark
+    twins = [item for item in made.items.values() if item.question == "twin"]
+    for env in made.environments:
+        mine = [item for item in twins if item.env == env]
+        judges, _ = fit_baselines(made_benchmark.episodes(env, mine[0].log), learned=False)
+        for judge in judges.values():
+            rows = {item.item_id: answer_of(item, judge(log_of(item)), is_lost=True) for item in mine}
+            header = Header(made.fingerprint, "x", VERSION, ("twin",), (env,))
+            (cell,) = score(made, Predictions(header, rows))["cells"]
+            assert cell["figures"]["lenient"]["pairs"]["value"] == 0.0 < cell["figures"]["lenient"]["items"]["high"]
+    draws, hits, expected = 200, 0, 0.0
+    for number, pair in itertools.product(range(draws), pairs_of(made)):
+        guesses = [draw(item, "guess", number) for item in pair]
+        steps = [below(rng, item.num_steps + 1) for rng, item in zip(guesses, pair, strict=True)]
+        hits += steps == [made.truths[item.item_id].pivot_step for item in pair]
+        expected += chance("twin", pair[0])
+    assert abs(hits - expected) < 4 * expected**0.5 + 1
+    oracle = scored(tmp_path, made, Oracle(made))["cells"]
+    assert [cell["figures"]["strict"]["pairs"]["value"] for cell in oracle if cell["task"] == "twin"] == [1.0, 1.0]
+
+
+def test_knowing_nothing_is_not_calibrated(benchmark: Benchmark, tmp_path: Path) -> None:
+    class Constant(Oracle):
+        def reply(self, item: Item) -> str:
+            return json.dumps({"reach": [0.5] * item.num_steps}) if item.question == "credit" else super().reply(item)
+
+        def predict(self, item: Item) -> Prediction:
+            return Prediction(item.item_id, reply=self.reply(item))
+
+    cells = [cell for cell in scored(tmp_path, benchmark, Constant(benchmark))["cells"] if cell["task"] == "credit"]
+    assert cells and all(cell["figures"]["strict"]["Brier"]["value"] == pytest.approx(0.75) for cell in cells)
 
 
 class Careless(StandIn):
@@ -115,7 +205,7 @@ def test_every_figure_is_that_of_an_independent_scorer(
     assert seen.keys() == expected.keys()
     for key, value in expected.items():
         assert seen[key][0] == pytest.approx(value[0], abs=1e-12), key
-        assert seen[key][1:] == pytest.approx(value[1:], abs=2e-4), key  # our Student's t is rounded
+        assert seen[key][1:] == pytest.approx(value[1:], abs=1e-3), key  # our Student's t is rounded
 
 
 def test_strict_and_lenient_readers_differ_by_prose_alone(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -154,6 +244,17 @@ def test_a_model_without_pictures_is_at_most_the_baseline_of_the_log(benchmark: 
             most = best[1]["figures"]["lenient"][MAIN[cell["task"]]]["value"]
             assert mine["value"] <= most
             assert most < 1.0 or cell["task"] == "mode", "only a fall, which ends an episode early, shows in the log"
+
+
+@pytest.mark.parametrize("name", ["level posterior", "a | b", "# $x_1$ <b>", "model:7b"])
+def test_a_name_is_data(benchmark: Benchmark, tmp_path: Path, name: str) -> None:
+    file = submit(tmp_path / "predictions.jsonl", benchmark, Oracle, name)
+    report = score_file({"predictions": file, "data": benchmark.root})
+    text = (tmp_path / "table.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| sokoban | full |")]
+    assert len(rows) == 6 and sum("best on the log alone: " in row for row in rows) == 3
+    assert len({len(re.split(r"(?<!\\)\|", row)) for row in rows[:2]}) == 1 and "\n#  " not in text
+    assert [each["name"] for each in report.baselines] == [each["name"] for each in benchmark.baselines()]
 
 
 # Wrong replies, and attempts to cheat
@@ -199,6 +300,8 @@ CHEATS: dict[str, Callable[[str, Item], str]] = {
     "deeply nested": lambda right, item: '{"a":' * 10_000,
     "a refusal": lambda right, item: "I'm sorry, but I can't help with that.",
     "the answer in thoughts alone": lambda right, item: f"<think>{right}</think>",
+    "a thought that was cut off": lambda right, item: f"<think>Perhaps {right}, or rather",
+    "a second thought that was cut off": lambda right, item: f"<think>So.</think><think>{right}",
 }
 
 
@@ -212,9 +315,13 @@ def test_a_reply_that_cheats_is_wrong_in_both_readings(benchmark: Benchmark, nam
 
 
 @pytest.mark.parametrize(
-    "reply", ['{"safe_action": "all"}', '{"safe_action": ["up", "down"]}', '{"safe_action": null}']
+    "reply",
+    [
+        *('{"safe_actions": "up"}', '{"safe_actions": ["all"]}', '{"safe_actions": ["up", "up"]}'),
+        *('{"safe_actions": null}', '{"safe_actions": [["up"]]}', '{"safe_actions": [null]}', '{"safe_action": "up"}'),
+    ],
 )
-def test_one_offered_action_is_asked_for(benchmark: Benchmark, reply: str) -> None:
+def test_a_list_of_offered_actions_is_asked_for(benchmark: Benchmark, reply: str) -> None:
     item = of_kind(benchmark, "safe")
     assert all(isinstance(read_answer(reply, item, reader), str) for reader in ("strict", "lenient"))
 
@@ -240,6 +347,15 @@ FILES: dict[str, tuple[Callable[[Rows], Rows], dict[str, Any], str]] = {
     "other fingerprint": (lambda rows: rows, {"fingerprint": "0" * 16}, "line 1: found the fingerprint"),
     "other version": (lambda rows: rows, {"version": "1"}, "line 1: found version"),
     "no name": (lambda rows: rows, {"name": ""}, "line 1: found '' in name, expected"),
+    "a name of two lines": (lambda rows: rows, {"name": "a\n# b"}, "line 1: found 'a\\n# b' in name"),
+    "a field twice": (
+        lambda rows: [rows[0], rows[1].line().replace('{"id"', '{"id": "x", "id"'), *rows[2:]],
+        {},
+        "line 3: found the field 'id' twice",
+    ),
+    "a number left out": (lambda rows: changed(rows, 1, left_out=7), {}, "line 3: found '7' in left_out"),
+    "a detail that is a number": (lambda rows: changed(rows, 1, detail=7), {}, "line 3: found '7' in detail"),
+    "tokens of letters": (lambda rows: changed(rows, 1, prompt_tokens="many"), {}, "line 3: found 'many' in prompt"),
     "unknown question": (
         lambda rows: rows,
         {"questions": ("guess",)},
@@ -261,7 +377,7 @@ FILES: dict[str, tuple[Callable[[Rows], Rows], dict[str, Any], str]] = {
         "line 3: found '3' in reply",
     ),
     "no reply": (lambda rows: changed(rows, 1, reply=None), {}, "line 3: found neither reply nor credit"),
-    "credit of a pivot": (lambda rows: changed(rows, 1, credit=[1.0]), {}, "line 3: found credit of an item locate"),
+    "credit of a pivot": (lambda rows: changed(rows, 1, credit=[1.0]), {}, "line 3: found credit of an item"),
     "negative seconds": (
         lambda rows: changed(rows, 1, seconds=-1),
         {},

@@ -3,6 +3,8 @@
 They are fitted on the other split or half of the levels and answer the same items as a model. A model that uses the
 pictures has to beat the best of them, which is a slightly optimistic bound, because it is chosen on the tested items.
 An episode may also have no pivot: a gate decides that first, boosted trees where they are wanted, else the length.
+One answer to both twins is never right, so baselines name their two likeliest steps, one to each; that takes both items
+of a pair together, which no model does.
 """
 
 from collections import Counter
@@ -12,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...core.progress import Reporter
-from ...datasets.export.predictors import LoggedFailure, fit_majority
+from ...datasets.export.predictors import LoggedFailure, fit_majority, most_common
 from ...models.extras import look_for
 from ..config import EXTRA
-from .boosted_trees import FEWEST, BoostedTrees, Fitting, Judgement, fit_lost
+from .boosted_trees import FEWEST, BoostedTrees, Fitting, Judgement, fit_lost, partly_safe
 from .controls import locate_reply, safe_reply
 from .items import LOGS, QUESTIONS, Benchmark, Item, plugin_of
 from .level_posterior import LevelPosterior, objection
@@ -49,14 +51,18 @@ def log_of(item: Item) -> LoggedFailure:
 
 
 def fit_most_frequent(episodes: Sequence[Fitting]) -> Judge:
-    """Fit the most frequent pivot step, mode, and safe actions at the pivot."""
+    """Fit the most frequent pivot step, mode, and safe actions where an action was taken."""
     lost = [each for each in episodes if each.lost]
     usual = fit_majority([each.log for each in lost])
-    counts = Counter(action for each in lost if each.turns for action in each.turns[each.log.pivot_step].safe_actions)
+    by_action: dict[str, list[tuple[str, ...]]] = {}
+    for each, t, actions in partly_safe(lost):
+        for key in (each.log.actions[t], ""):
+            by_action.setdefault(key, []).append(actions)
+    sets = {action: most_common(each) for action, each in by_action.items()}
 
     def judge(log: LoggedFailure) -> Judgement:
         guess, count = usual(log), len(log.actions)
-        safe = {action: np.full(count, float(number)) for action, number in counts.items()}
+        safe = [sets.get(action, sets.get("", ())) for action in log.actions]
         return Judgement(np.eye(count)[guess.step], guess.mode, safe=safe)
 
     return judge
@@ -121,6 +127,10 @@ def measure_baselines(
     Raises:
         PluginError: scikit-learn is not installed.
     """
+    pairs: dict[str, str] = {}
+    second = {
+        name for name, truth in benchmark.truths.items() if truth.pair and pairs.setdefault(truth.pair, name) != name
+    }
     rows: dict[str, dict[str, Prediction]] = {}
     reasons: dict[str, dict[str, str]] = {}
     reporter.start("baselines", len(benchmark.environments) * len(LOGS))
@@ -139,7 +149,7 @@ def measure_baselines(
                 logged = log_of(item)
                 is_lost = gate(logged)
                 for name, judge in judges.items():
-                    answer = answer_of(item, judge(logged), is_lost=is_lost)
+                    answer = answer_of(item, judge(logged), is_lost=is_lost, rank=int(item.item_id in second))
                     rows.setdefault(name, {})[item.item_id] = answer
             reporter.advance("baselines", 1)
     results: list[dict[str, Any]] = []
@@ -157,19 +167,24 @@ def measure_baselines(
     return results
 
 
-def answer_of(item: Item, said: Judgement, *, is_lost: bool) -> Prediction:
-    """Return the answer to an item by a judgement; ``is_lost`` says whether its episode was lost at all."""
-    pivot = int(said.pivot.argmax())
-    if item.question == "locate":
+def answer_of(item: Item, said: Judgement, *, is_lost: bool, rank: int = 0) -> Prediction:
+    """Return the answer to an item by a judgement.
+
+    Args:
+        item: the item.
+        said: the judgement about its log.
+        is_lost: whether its episode was lost at all; that of a twin always was.
+        rank: index of the answer to a twin among the steps, the likeliest one first.
+    """
+    if item.question in ("twin", "locate"):
+        ranked = np.argsort(-said.pivot, kind="stable")
+        pivot = int(ranked[min(rank, len(ranked) - 1)] if item.question == "twin" else ranked[0])
         mode = said.mode if said.mode in item.choices else item.choices[0]
+        is_lost = is_lost or item.question == "twin"
         return Prediction(item.item_id, reply=locate_reply(pivot, mode) if is_lost else locate_reply(None, None))
     if item.question == "safe":
-        step = item.step or 0
-        # The taken action was fatal.
-        chances = {action: float(chance[step]) for action, chance in said.safe.items()} | {item.actions[step]: -1.0}
-        return Prediction(
-            item.item_id, reply=safe_reply(max(item.choices, key=lambda action: chances.get(action, 0.0)))
-        )
+        chosen = said.safe[item.step or 0] if said.safe else ()
+        return Prediction(item.item_id, reply=safe_reply([each for each in chosen if each in item.choices]))
     reach = said.reach if said.reach is not None else np.clip(1 - is_lost * np.cumsum(said.pivot), 0, 1)
     value = reach if said.need is None else -said.need
     return Prediction(

@@ -1,15 +1,15 @@
 """A baseline that reads the log step by step: boosted trees judge each step with those around it and what came before.
 
-Pivot, mode, whether the goal is still within reach after a step, how many turns it takes then, and which actions would
-have been safe: each is a model of its own of scikit-learn, fitted on the other split or half of the levels. The same
+Pivot, mode, whether the goal is still within reach after a step, how many turns it takes then, and which set of actions
+was safe: each is a model of its own of scikit-learn, fitted on the other split or half of the levels. The same
 library decides whether an episode was lost at all.
 """
 
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,13 @@ class Fitting:
     """Empty where nothing is measured."""
 
 
+def partly_safe(episodes: Sequence[Fitting]) -> list[tuple[Fitting, int, tuple[str, ...]]]:
+    """Return the turns before which some actions were safe, and some not: episode, step and safe actions."""
+    turns = [(each, t, turn.safe_actions) for each in episodes for t, turn in enumerate(each.turns)]
+    offered = {action for _, _, actions in turns for action in actions}
+    return [(each, t, actions) for each, t, actions in turns if 0 < len(actions) < len(offered)]
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Judgement of a baseline about an episode that was lost, by the log alone. ``T`` is the number of steps."""
@@ -60,8 +67,8 @@ class Judgement:
     """Chance that the goal is within reach after each step, lost or not, shape (T,); None if the pivot says it all."""
     need: NDArray[np.float64] | None = None
     """Turns that the goal takes after each step, on average, at most one more than the horizon, shape (T,)."""
-    safe: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Chance of each action to be safe at each step if the episode was lost there, shape (T,)."""
+    safe: Sequence[tuple[str, ...]] = ()
+    """Likeliest set of safe actions before each step, if there were any, length T; empty where it is unknown."""
 
 
 # Features of a log
@@ -255,7 +262,7 @@ class BoostedTrees:
         measured = [(each, mine) for each, mine in zip(episodes, rows, strict=True) if each.turns]
         self._reach: Chances | None = None
         self._need: Chances | None = None
-        self._safe: dict[str, Chances] = {}
+        self._safe: ClassChances | None = None
         if not measured:
             return
         stacked = np.concatenate([mine for _, mine in measured])
@@ -263,15 +270,10 @@ class BoostedTrees:
         self._reach = _fit_chance(stacked, np.array([turn.within_reach for turn, _ in turns]))
         beyond = [horizon + 1 if turn.need_after is None else turn.need_after for turn, horizon in turns]
         self._need = _fit_number(stacked, np.array(beyond, float))
-        at_pivot = [
-            (each.turns[each.log.pivot_step].safe_actions, mine[each.log.pivot_step])
-            for each, mine in measured
-            if each.lost
-        ]
-        counts = Counter(action for actions, _ in at_pivot for action in set(actions))
-        for action in sorted(action for action, count in counts.items() if count >= LEAF):
-            labels = np.array([action in actions for actions, _ in at_pivot])
-            self._safe[action] = _fit_chance(np.stack([row for _, row in at_pivot]), labels)
+        around = {id(each): mine for each, mine in measured}
+        safe = [(around[id(each)][t], "|".join(actions)) for each, t, actions in partly_safe(episodes) if each.lost]
+        if safe:
+            self._safe = fit_classes([row for row, _ in safe], [actions for _, actions in safe])
 
     def judge(self, log: LoggedFailure) -> Judgement:
         """Return the prediction of the models for an episode."""
@@ -286,5 +288,10 @@ class BoostedTrees:
             str(modes[int(chances[0].argmax())]),
             reach,
             None if self._need is None else self._need(rows),
-            {action: chance(rows) for action, chance in self._safe.items()},
+            self._sets(rows) if self._safe is not None else (),
         )
+
+    def _sets(self, rows: Rows) -> list[tuple[str, ...]]:
+        assert self._safe is not None
+        names, chances = self._safe(list(rows))
+        return [tuple(str(names[index]).split("|")) for index in chances.argmax(axis=1).tolist()]

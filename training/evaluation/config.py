@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...core.plugins import Settings
-from .items import SEED, Question
+from .items import Question
 
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
@@ -89,10 +89,8 @@ class MakeConfig(Settings):
     """Folder of the benchmark; an existing one is checked and kept, an interrupted one is resumed."""
     env: tuple[str, ...] = ()
     """Environment of the benchmark, or ``gym:ID`` for any deterministic one of gymnasium; all seven by default."""
-    seed: int = Field(default=SEED, ge=0)
-    """Seed of levels and rollouts; another seed makes another benchmark."""
     private: bool = False
-    """Leave the seed out of benchmark.json, so that the fingerprint can be published without it."""
+    """Make levels and rollouts from 128 random bits that stay in the folder ``private``, so that nobody else can."""
     scale: float = Field(default=1.0, ge=0.01, le=1)
     """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
     learned: bool = True
@@ -109,7 +107,7 @@ class RunConfig(AskedModel):
     out: Path
     """Folder of predictions, result and table; run the same command again to resume."""
     question: tuple[Question, ...] = ()
-    """Question to ask: ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
+    """Question to ask: ``twin``, ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
     env: tuple[str, ...] = ()
     """Environment to ask about; all by default."""
 

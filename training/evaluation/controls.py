@@ -74,19 +74,19 @@ def exchanged(records: Sequence[Mapping[str, Any]], levels: Sequence[str], seed:
 
 
 def locate_reply(step: int | None, mode: str | None) -> str:
-    """Return a reply to a question ``locate``."""
+    """Return a reply to a question ``locate`` or ``twin``."""
     return json.dumps({"pivot_step": step, "failure_mode": mode})
 
 
-def safe_reply(action: str) -> str:
+def safe_reply(actions: Sequence[str]) -> str:
     """Return a reply to a question ``safe``."""
-    return json.dumps({"safe_action": action})
+    return json.dumps({"safe_actions": list(actions)})
 
 
 def true_reply(item: Item, truth: Truth) -> str:
     """Return the reply that is right."""
-    if item.question == "locate":
+    if item.question in ("twin", "locate"):
         return locate_reply(truth.pivot_step, truth.failure_mode)
     if item.question == "safe":
-        return safe_reply(truth.safe_actions[0])
+        return safe_reply(truth.safe_actions)
     return json.dumps({"reach": list(map(float, truth.within_reach))})

@@ -113,9 +113,6 @@ def items_of_dataset(records: Records, config: RecordChoice, root: Path, reporte
     fitted_on = [[row["episode_id"], row["action_log"], target_text(row)] for row in others]
     facts = {
         "version": VERSION,
-        "seed": None,
-        "share": 1.0,
-        "levels": {env: len({canonical_level(row) for row in _of(env, rows)}) for env in counts},
         "items": counts,
         "versions": versions(),
         "source": {"dataset": records.address, "config": records.config}
@@ -159,7 +156,6 @@ def _item(row: Row, shown: Row, storage: Storage) -> Item:
         item_id=f"locate/{log}/{row['env']}/{name}",
         question="locate",
         env=row["env"],
-        player="",
         log=log,
         horizon=row["horizon"],
         actions=tuple(row["actions"]),

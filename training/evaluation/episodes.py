@@ -1,7 +1,8 @@
 """The episodes of a benchmark: who plays them, and their truths from the stores.
 
-All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Several
-kinds of players are mixed in known shares, so that a predictor which has learned one player's faults is not enough.
+All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Every level
+is played once, so that no two items share one. Several kinds of players are mixed in known shares, so that a predictor
+which has learned one player's faults is not enough.
 """
 
 import json
@@ -23,13 +24,12 @@ from ...environments.base import EnvConfig
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import shown_log
 from ...models.extras import version_of
-from ...rollouts.policies.mixed import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
 from .boosted_trees import Fitting
-from .items import LOGS, canonical_level, pixels_digest, plugin_of
+from .items import LOGS, PRIVATE, canonical_level, pixels_digest, plugin_of
 
-STORE = "store"
+STORE = f"{PRIVATE}/store"
 """Folder of the store of the built-in environments, and beginning of the others' names."""
 
 GYM = "gym:"
@@ -42,6 +42,9 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of environments that differ from the default ones."""
 
+SOLVERS: Mapping[str, Mapping[str, Any]] = {"navigation": {"pivot_rule": "exact"}}
+"""Settings of solvers: a pivot by the straight-line distance would be decided by the logged distances."""
+
 
 @dataclass(frozen=True)
 class Certified:
@@ -49,8 +52,6 @@ class Certified:
 
     episode: LabelledEpisode
     level: str
-    player: str
-    """Kind of player."""
     pivot_step: int | None
     failure_mode: str | None
     action_log: str
@@ -111,7 +112,9 @@ def store_configs(levels: Mapping[str, int], seed: int) -> dict[str, dict[str, A
             "environments": {
                 plugin_of(env): {"tasks": tasks, "settings": settings_of(env)} for env, tasks in group.items()
             },
+            "rollouts": 1,
             "seed": seed,
+            "solvers": {env: settings for env, settings in SOLVERS.items() if env in group},
             "policy": mixed_policy([plugin_of(env) for env in group]),
             "validation_fraction": 0.5,
         }
@@ -133,7 +136,7 @@ def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
 def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
     """Return the complete episodes of an environment whose truth is certain, by their side of the split.
 
-    A level on both sides, which another seed generated, too, is left out of the held-out one.
+    A level that another seed generated, too, counts once, and one on both sides not among the held-out ones.
     """
     plan = plan_split(store)
     sides: dict[str, list[Certified]] = {VALIDATION: [], TRAIN: []}
@@ -141,9 +144,9 @@ def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
         if shard.env == plugin_of(env):
             for side, each in _read(store, shard, shard_sides(store, shard, plan[shard])):
                 sides[side].append(each)
-    fitted = {each.level for each in sides[TRAIN]}
-    sides[VALIDATION] = [each for each in sides[VALIDATION] if each.level not in fitted]
-    return sides
+    fitted = {each.level: each for each in sides[TRAIN]}
+    others = {each.level: each for each in sides[VALIDATION] if each.level not in fitted}
+    return {VALIDATION: [*others.values()], TRAIN: [*fitted.values()]}
 
 
 def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[str, Certified]]:
@@ -155,8 +158,6 @@ def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[st
     except CertifyError:  # a convention has no measure
         measured = [None] * len(episodes)
     read: list[tuple[str, Certified]] = []
-    policy = store.run.policy()
-    assert isinstance(policy, MixedPolicy)
     for each, needs in zip(episodes, measured, strict=True):
         label = each.label
         # By a convention the last submission is the pivot; elsewhere a failure without a fatal action was never lost.
@@ -169,7 +170,6 @@ def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[st
         certified = Certified(
             each,
             _level(each),
-            policy.kind_of(each.episode["episode_id"]),
             label["pivot_step"] if lost and label is not None else None,
             label["failure_mode"] if lost and label is not None else None,
             shown_log(each.prompt) if label is not None else action_log(fields, each.episode["actions"], infos),
@@ -190,30 +190,17 @@ def _level(each: LabelledEpisode) -> str:
 # Kinds of players
 
 
-@dataclass(frozen=True, slots=True)
-class PlayerKind:
-    """One kind of player."""
-
-    share: float
-    """Share of the items' failures, and of their other episodes as far as there are enough."""
-    weight: float
-    """Share of the played episodes, from which the items are chosen."""
-    habits: Mapping[str, Mapping[str, float]]
-    """Habits that differ from the default ones, by environment."""
-
-
-PLAYERS: Mapping[str, PlayerKind] = {
-    name: PlayerKind(**kind)
-    for name, kind in yaml.safe_load(Path(__file__).with_name("players.yaml").read_text(encoding="utf-8")).items()
-}
-"""Kinds by name, the default one first."""
+PLAYERS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("players.yaml").read_text(encoding="utf-8")
+)
+"""Weight and habits of each kind by its name, the default one first."""
 
 
 def mixed_policy(environments: Collection[str]) -> dict[str, Any]:
     """Return the config of the policy that plays the benchmark."""
     habits = {
-        name: {env: dict(changes) for env, changes in kind.habits.items() if env in environments}
+        name: {env: dict(changes) for env, changes in kind["habits"].items() if env in environments}
         for name, kind in PLAYERS.items()
     }
-    weights = {name: kind.weight for name, kind in PLAYERS.items()}
+    weights = {name: kind["weight"] for name, kind in PLAYERS.items()}
     return {"name": "mixed", "options": {"weights": weights, "habits": habits}}

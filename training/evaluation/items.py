@@ -1,8 +1,9 @@
 """The records of the benchmark and their files: questions, truths, worked examples, pictures, one fingerprint.
 
-A benchmark is a folder: ``items.jsonl`` holds every question, ``answers.jsonl`` its truth, ``shots.jsonl`` worked
-examples of other levels, ``pictures/`` the pictures. Its fingerprint covers ids, truths, prompts, worked
-examples and the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
+A benchmark is a folder. Its public part says nothing about levels or seeds: ``items.jsonl`` holds every question,
+``shots.jsonl`` worked examples of other levels, ``pictures/`` the pictures. The folder ``private/`` stays with the
+maintainer: the truths, the secret of 128 bits behind ids and levels, and the stores. The fingerprint covers both parts
+and the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
 """
 
 import hashlib
@@ -22,17 +23,15 @@ from ...core.identity import digest
 from ...core.images import decode
 from ...core.storage import Storage, open_storage
 
-VERSION = "3"
+VERSION = "4"
 """Version of the benchmark, raised with every change of questions, prompts, selection, parsing or figures."""
-
-SEED = 20_270
-"""Seed of the public benchmark."""
 
 CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
 """Text in every line of the files: trainers on crawled text can filter them, and test for them."""
 
-Question = Literal["locate", "safe", "credit"]
-QUESTIONS: tuple[Question, ...] = ("locate", "safe", "credit")
+Question = Literal["twin", "locate", "safe", "credit"]
+QUESTIONS: tuple[Question, ...] = ("twin", "locate", "safe", "credit")
+"""``twin`` is asked in the words of ``locate``."""
 LOGS = ("full", "actions")
 """Content of the log per step: every field of the environment, or the action alone."""
 
@@ -43,7 +42,8 @@ FORM = {"images": "collage", "max_pictures": None, "thoughts": False}
 """Format in which items show their episodes: one collage, without the agent's words. The fingerprint covers it."""
 
 SUMMARY, BASELINES, PICTURES = "benchmark.json", "baselines.json", "pictures"
-ITEMS, ANSWERS, SHOTS = "items.jsonl", "answers.jsonl", "shots.jsonl"
+ITEMS, SHOTS, PRIVATE = "items.jsonl", "shots.jsonl", "private"
+ANSWERS, SECRET = f"{PRIVATE}/answers.jsonl", f"{PRIVATE}/secret.json"
 
 
 def plugin_of(env: str) -> str:
@@ -61,12 +61,10 @@ class Item:
     """One question about one episode; it holds nothing of the truth."""
 
     item_id: str
-    """``question/log/environment/episode``."""
+    """Hash of the secret and the episode; in items of a dataset ``question/log/environment/episode``."""
     question: Question
     env: str
     """Environment; ``gym:ID`` for one of gymnasium."""
-    player: str
-    """Kind of player; no prompt names it. Empty in items of a dataset."""
     log: str
     """``full`` or ``actions``."""
     horizon: int
@@ -78,7 +76,7 @@ class Item:
     step: int | None
     """Step that a question ``safe`` is about; None for other questions."""
     choices: tuple[str, ...]
-    """Failure modes of a question ``locate``, offered actions of ``safe``; empty for ``credit``."""
+    """Failure modes of ``locate`` and ``twin``, offered actions of ``safe``; empty for ``credit``."""
     prompt: str
     pictures: tuple[str, ...]
     """Names of the pictures, relative to the folder, in the order of the prompt: the collage."""
@@ -97,17 +95,19 @@ class Truth:
 
     item_id: str
     level: str
-    """Canonical level; intervals are over levels."""
+    """Canonical level; intervals are over levels, of twins over pairs."""
     pivot_step: int | None
     """The pivot; None for an episode that was never lost."""
     failure_mode: str | None
     """None exactly where the pivot is None."""
     safe_actions: tuple[str, ...] = ()
-    """Offered actions of a question ``safe`` after which the goal is within reach."""
+    """All offered actions of a question ``safe`` after which the goal is within reach."""
     within_reach: tuple[bool, ...] = ()
     """For ``credit``: whether the goal is within reach after each step, length T."""
     need: tuple[int | None, ...] = ()
     """For ``credit``: turns that the goal takes after each step, length T; None where it is beyond the horizon."""
+    pair: str = ""
+    """For ``twin``: name that the two items of a pair share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,17 @@ def pixels_digest(pixels: NDArray[np.uint8]) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
 
 
-def fingerprint(items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = ()) -> str:
-    """Return the digest of questions, truths, prompts, pictures and worked examples, in any order."""
+def public_digest(items: Iterable[Item], examples: Iterable[Example]) -> str:
+    """Return the digest of questions, prompts, pictures and worked examples, in any order."""
     rows: list[list[Any]] = [["variant", FORM]]
     rows += [["item", asdict(each)] for each in items]
-    rows += [["truth", asdict(each)] for each in truths]
     rows += [["example", asdict(each.item), each.reply] for each in examples]
     return digest(sorted(json.dumps(row, sort_keys=True) for row in rows), length=16)
+
+
+def fingerprint(public: str, truths: Iterable[Truth], secret: str) -> str:
+    """Return the digest of everything; without the secret, nobody can check a guess of the truths against it."""
+    return digest([public, secret, sorted(json.dumps(asdict(each), sort_keys=True) for each in truths)], length=16)
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ class Benchmark:
     """Content of ``benchmark.json``: version, fingerprint, counts and versions."""
     items: Mapping[str, Item]
     truths: Mapping[str, Truth]
+    """Empty where the private part is missing; such a benchmark can be answered, and not scored."""
     examples: Sequence[Example]
 
     @property
@@ -190,16 +195,18 @@ def write_benchmark(
     truths: Sequence[Truth],
     examples: Sequence[Example],
     measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]],
+    secret: str = "",
 ) -> Benchmark:
     """Write the files of a benchmark, ``benchmark.json`` last, and return it; pictures are there already.
 
     Args:
         root: folder of the benchmark.
-        facts: content of ``benchmark.json`` apart from fingerprint and canary.
+        facts: content of ``benchmark.json`` apart from digests and canary.
         items: the questions.
         truths: their truths, in the same order.
         examples: worked examples of other levels.
         measure: returns the results of the baselines.
+        secret: the secret in ``private/secret.json``; empty for items of a dataset.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -208,12 +215,19 @@ def write_benchmark(
     storage.write_bytes(ITEMS, _lines(asdict(each) for each in items))
     storage.write_bytes(ANSWERS, _lines(asdict(each) for each in truths))
     storage.write_bytes(SHOTS, _lines({"item": asdict(each.item), "reply": each.reply} for each in examples))
-    record = {**facts, "canary": CANARY, "fingerprint": fingerprint(items, truths, examples)}
-    named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
-    benchmark = Benchmark(root, record, *named, tuple(examples))
+    public = public_digest(items, examples)
+    record = {**facts, "canary": CANARY, "public": public, "fingerprint": fingerprint(public, truths, secret)}
+    benchmark = _benchmark(root, record, items, truths, examples)
     storage.write_json(BASELINES, measure(benchmark))
     storage.write_json(SUMMARY, record)
     return benchmark
+
+
+def _benchmark(
+    root: Path, facts: Mapping[str, Any], items: Sequence[Item], truths: Sequence[Truth], examples: Sequence[Example]
+) -> Benchmark:
+    named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
+    return Benchmark(root, facts, *named, tuple(examples))
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
@@ -226,7 +240,7 @@ def is_benchmark(root: Path) -> bool:
 
 
 def open_benchmark(root: Path) -> Benchmark:
-    """Open a benchmark and check its fingerprint.
+    """Open a benchmark and check its digests; the private part may be missing.
 
     Raises:
         TrainingError: the folder holds no complete benchmark, one of another version, or its files were changed.
@@ -242,16 +256,27 @@ def open_benchmark(root: Path) -> Benchmark:
             "different versions do not compare: use the PIVOT that made it, or make it again"
         )
     items = [_record(Item, row, where) for row, where in _rows(storage, ITEMS)]
-    truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
     examples = [Example(_record(Item, row["item"], where), row["reply"]) for row, where in _rows(storage, SHOTS)]
-    actual = fingerprint(items, truths, examples)
-    if actual != facts["fingerprint"]:
+    public, truths = public_digest(items, examples), list[Truth]()
+    name, actual = "public", public
+    if public == facts.get("public") and storage.stat(ANSWERS) is not None:
+        truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
+        name, actual = "fingerprint", fingerprint(public, truths, read_secret(storage))
+    if actual != facts.get(name):
         raise TrainingError(
-            f"{root} was changed: found the fingerprint {actual}, expected {facts['fingerprint']}; remove the folder "
-            "and make it again"
+            f"{root} was changed: found the {name} {actual}, expected {facts.get(name)}; remove the folder and make it "
+            "again"
         )
-    named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
-    return Benchmark(root, facts, *named, tuple(examples))
+    return _benchmark(root, facts, items, truths, examples)
+
+
+def read_secret(storage: Storage) -> str:
+    """Return the secret of a benchmark; empty where the folder has none, as for items of a dataset."""
+    record = storage.read_json(SECRET) if storage.stat(SECRET) is not None else {"secret": ""}
+    secret = record.get("secret") if isinstance(record, dict) else None
+    if not isinstance(secret, str):
+        raise TrainingError(f"{storage.address(SECRET)}: found no secret, expected a text; restore the file")
+    return secret
 
 
 def _rows(storage: Storage, name: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -313,15 +313,15 @@ class LevelPosterior:
         worlds, rows = self._worlds, walked.rows
         votes, mode = _vote(walked, weights, count)
         needs = np.zeros(count)
-        safe = {action: np.zeros(count) for action in ACTIONS}
+        safe: list[tuple[str, ...]] = []
         states = worlds.start[rows]
         for t, action in enumerate(failure.actions):
             left = failure.horizon - 1 - t
             there = np.take_along_axis(worlds.distance[rows], worlds.after[rows, states].astype(np.int64), axis=1)
-            here = weights * (walked.pivot == t)
-            here = here if here.any() else weights
-            for index, each in enumerate(ACTIONS):
-                safe[each][t] = here @ (there[:, index] <= left) / here.sum()
+            sets = ((there <= left) << np.arange(len(ACTIONS))).sum(axis=1)
+            sets = np.bincount(sets, weights, minlength=1 << len(ACTIONS))[1:-1]  # some are safe, and some are not
+            best = int(sets.argmax()) + 1
+            safe.append(tuple(action for index, action in enumerate(ACTIONS) if best >> index & 1))
             if action in ACTIONS:
                 states = worlds.after[rows, states, ACTIONS.index(action)].astype(np.int64)
             needs[t] = weights @ np.minimum(worlds.distance[rows, states], failure.horizon + 1) / weights.sum()

@@ -1,18 +1,20 @@
-"""Makes the benchmark from seeds: levels from the seed, rollouts from scripted players, truths from the solvers.
+"""Makes the benchmark from a secret: levels from the secret, rollouts from scripted players, truths from the solvers.
 
-Nothing is downloaded, so everyone makes the same benchmark. Half of the levels is held out for its items; the other
-half is for worked examples and for fitting the baselines.
+Nothing is downloaded. The secret of the public benchmark is published, so everyone makes the same one; that of a
+private benchmark is 128 random bits. Half of the levels is held out for its items, of which no two share a level; the
+other half is for worked examples and for fitting the baselines.
 """
 
 import hashlib
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import random
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import TrainingError
+from ...core.identity import below, derive_seed
 from ...core.images import container_format, decode
 from ...core.progress import Reporter
 from ...core.storage import open_storage
@@ -22,10 +24,10 @@ from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line
 from ...labeling.domains import domain_of
+from ...solvers.base import Solver
 from .baselines import SILENT, measure_baselines
 from .controls import true_reply
 from .episodes import (
-    PLAYERS,
     Certified,
     check_ready,
     read_episodes,
@@ -37,7 +39,7 @@ from .items import (
     EXAMPLES,
     LOGS,
     PICTURES,
-    SEED,
+    SECRET,
     VERSION,
     Benchmark,
     Example,
@@ -46,20 +48,42 @@ from .items import (
     Truth,
     pixels_digest,
     plugin_of,
+    read_secret,
     write_benchmark,
 )
+from .twins import Twins, twin_log
 
 LEVELS: Mapping[str, int] = {
-    **{"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260},
-    **{"gym:MiniGrid-LavaCrossingS9N2-v0": 340, "gym:Taxi-v4": 400},
+    **dict.fromkeys(("sokoban", "frozenlake", "navigation", "primitiveskill", "svg"), 2000),
+    **dict.fromkeys(("gym:MiniGrid-LavaCrossingS9N2-v0", "gym:Taxi-v4"), 1000),
 }
-"""Number of levels per environment, with eight rollouts each: failures of every kind of player to choose from."""
+"""Number of levels per environment, each played once."""
 
-OTHER_LEVELS = 340
+OTHER_LEVELS = 1000
 """Number of levels of any other gymnasium environment."""
 
-FAILURES, OTHERS, ASIDE = 500, 125, 250
-"""Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
+PUBLIC_SECRET = hashlib.sha256(f"PIVOT benchmark {VERSION}".encode()).hexdigest()[:32]
+"""Secret of the public benchmark, which everyone knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question with a log, and how many items about failures and about other episodes the whole benchmark has."""
+
+    question: Question
+    log: str
+    failures: int
+    others: int = 0
+
+
+ASKS = (
+    Ask("twin", LOGS[0], 100),
+    Ask("locate", LOGS[0], 150, 40),
+    Ask("locate", LOGS[1], 150, 40),
+    Ask("safe", LOGS[1], 100),
+    Ask("credit", LOGS[1], 100, 25),
+)
+"""In each environment; an episode is in one item, or in one pair of twins."""
 
 Build = Callable[[Mapping[str, Any], Path], Any]
 """Builds a store from a config, or resumes its build."""
@@ -70,51 +94,52 @@ def make_benchmark(
     build: Build,
     *,
     levels: Mapping[str, int] = LEVELS,
-    seed: int = SEED,
     share: float = 1.0,
     private: bool = False,
     learned: bool = True,
     reporter: Reporter = SILENT,
 ) -> Benchmark:
-    """Build the store of a benchmark, or resume its build, and write the benchmark.
+    """Build the stores of a benchmark, or resume their build, and write the benchmark.
 
     Args:
         root: folder of the benchmark.
         build: builds or resumes a store.
         levels: number of levels per environment of the whole benchmark.
-        seed: seed of levels and rollouts.
         share: share of the levels and items that is made.
-        private: whether ``benchmark.json`` leaves the seed out.
+        private: whether the secret is random.
         learned: whether the boosted trees are among the baselines.
         reporter: receives the progress, in episodes.
 
     Raises:
         PivotError: an environment cannot be made, a store cannot be built, or the folder cannot be written.
-        TrainingError: the stores hold too few failures.
+        TrainingError: the folder was begun with the other kind of secret, or an environment has no failure.
     """
-    counts = {env: max(8, round(share * count)) for env, count in levels.items()}
+    counts = levels_of(levels, share)
     check_ready(counts)
-    for name, config in store_configs(counts, seed).items():
+    secret = _secret_of(root, private)
+    for name, config in store_configs(counts, derive_seed("benchmark", secret)).items():
         build(config, root / name)
     items: list[Item] = []
     truths: list[Truth] = []
     examples: list[Example] = []
     fitting: dict[str, list[Certified]] = {}
     for env in counts:
-        certified = read_episodes(Store.open(root / store_of(env)), env)
+        store = Store.open(root / store_of(env))
+        certified = read_episodes(store, env)
         fitting[env] = certified[TRAIN]
-        maker = _ItemMaker(root, env)
-        made, more = _questions(maker, selected(certified[VALIDATION], share), share, reporter)
-        items += made
-        truths += more
-        examples += _examples(maker, certified[TRAIN])
-    if share == 1:
-        _check_failures(root, counts, items, truths)
+        maker = ItemMaker(root, env, secret, store.run.envs[plugin_of(env)].solver())
+        for item, truth in maker.items(certified, share, reporter):
+            items.append(item)
+            truths.append(truth)
+        examples += maker.examples(certified[TRAIN])
+        if not any(item.env == env for item in items):
+            raise TrainingError(f"{root}: found no failure of a held-out level of {env}, expected some; raise --scale")
+    order = sorted(range(len(items)), key=lambda index: items[index].item_id)  # says nothing about episodes
+    items, truths = [items[index] for index in order], [truths[index] for index in order]
     facts = {
         "version": VERSION,
-        "seed": None if private else seed,
+        "private": private,
         "share": share,
-        "levels": counts,
         "items": {env: sum(item.env == env for item in items) for env in counts},
         "versions": simulator_versions(counts),
     }
@@ -127,89 +152,146 @@ def make_benchmark(
         lambda benchmark: measure_baselines(
             benchmark, lambda env, log: [each.fitting(log) for each in fitting[env]], learned=learned, reporter=reporter
         ),
+        secret,
     )
 
 
-def _check_failures(root: Path, envs: Iterable[str], items: Sequence[Item], truths: Sequence[Truth]) -> None:
-    """Refuse a whole benchmark with too few failures of a kind of player."""
-    failures = Counter(
-        (item.env, item.player)
-        for item, truth in zip(items, truths, strict=True)
-        if item.question == "locate" and item.log == LOGS[0] and truth.pivot_step is not None
-    )
-    for env, player in itertools.product(envs, PLAYERS):
-        least = quota(FAILURES, player, 1)
-        if failures[env, player] < least:
-            raise TrainingError(
-                f"{root}: found {failures[env, player]} held-out failures of {env} by the player {player}, expected "
-                f"{least}; choose another --seed"
-            )
+def levels_of(levels: Mapping[str, int], share: float) -> dict[str, int]:
+    """Return the number of levels per environment in a share of the benchmark."""
+    return {env: max(8, round(share * count)) for env, count in levels.items()}
 
 
-def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float) -> Benchmark:
+def _secret_of(root: Path, private: bool) -> str:
+    """Return the secret of a benchmark; a random one is drawn once per folder, so that a build resumes."""
+    storage = open_storage(root)
+    if storage.stat(SECRET) is None:
+        storage.write_json(SECRET, {"secret": secrets.token_hex(16) if private else PUBLIC_SECRET})
+    secret = read_secret(storage)
+    if (secret != PUBLIC_SECRET) != private:
+        raise TrainingError(
+            f"{root} was begun {'without' if private else 'with'} --private, expected the same choice again; run the "
+            "same command again, or choose another folder"
+        )
+    return secret
+
+
+def check_made(benchmark: Benchmark, levels: Mapping[str, int], share: float, private: bool) -> Benchmark:
     """Return a benchmark that was made earlier, if it has the requested settings.
 
     Raises:
-        TrainingError: its environments, seed or share differ.
+        TrainingError: its environments, its share or the kind of its secret differ.
     """
     facts = benchmark.facts
-    counts = {env: max(8, round(share * count)) for env, count in levels.items()}
-    same_seed = facts["seed"] in (None, seed)
-    if facts["levels"] != counts or facts["share"] != share or not same_seed:
+    found = {"environments": sorted(facts["items"]), "share": facts["share"], "private": facts["private"]}
+    expected = {"environments": sorted(levels), "share": share, "private": private}
+    if found != expected:
         raise TrainingError(
-            f"{benchmark.root} holds a benchmark of {facts['levels']} with seed {facts['seed']} and share "
-            f"{facts['share']}, expected {counts}, {seed} and {share}; choose another folder, or use it as it is"
+            f"{benchmark.root} holds a benchmark of {found}, expected {expected}; choose another folder, or use it as "
+            "it is"
         )
     return benchmark
 
 
-def _hash(certified: Certified) -> str:
-    return hashlib.sha256(certified.name.encode()).hexdigest()
-
-
-def selected(certified: Sequence[Certified], share: float) -> list[Certified]:
-    """Return the items' episodes: failures and others of each kind of player, by the hash of their ids."""
-    chosen: list[Certified] = []
-    for player in PLAYERS:
-        mine = sorted((each for each in certified if each.player == player), key=_hash)
-        chosen += [each for each in mine if each.pivot_step is not None][: quota(FAILURES, player, share)]
-        chosen += [each for each in mine if each.pivot_step is None][: quota(OTHERS, player, share)]
-    return chosen
-
-
-def quota(count: int, player: str, share: float) -> int:
-    """Return the number of episodes of a kind of player among ``count`` of the whole benchmark."""
-    return max(1, round(share * PLAYERS[player].share * count))
-
-
-class _ItemMaker:
+class ItemMaker:
     """Makes items of one environment and writes their pictures."""
 
-    def __init__(self, root: Path, env: str) -> None:
+    def __init__(self, root: Path, env: str, secret: str, solver: Solver) -> None:
         self.env = env
         self._storage = open_storage(root)
-        self._written: dict[str, tuple[str, str]] = {}
-        """Name of the collage and digest of its pixels, by episode."""
+        self._secret = secret
+        self._solver = solver
 
-    def item(
-        self,
-        certified: Certified,
-        question: Question,
-        log: str,
-        *,
-        choices: tuple[str, ...] = (),
-        step: int | None = None,
+    @property
+    def profile(self) -> EnvProfile:
+        """Description of the environment."""
+        return environment(plugin_of(self.env)).profile
+
+    def hash(self, *parts: str) -> str:
+        """Return a name that nobody can compute without the secret."""
+        return hashlib.sha256("/".join((self._secret, self.env, *parts)).encode()).hexdigest()[:24]
+
+    def dealt(self, certified: Sequence[Certified], share: float) -> dict[Ask, list[Certified]]:
+        """Deal episodes to the questions, each to one; too few of them are shared in proportion."""
+        exact = self._solver.kind == "exact"
+        asks = [ask for ask in ASKS if exact or ask.question in ("locate", "credit")]
+        asks = [replace(ask, log=twin_log(self.profile)) if ask.question == "twin" else ask for ask in asks]
+        shuffled = sorted(certified, key=lambda each: self.hash(each.name))
+        dealt: dict[Ask, list[Certified]] = {ask: [] for ask in asks}
+        for lost in (True, False):
+            pile = iter([each for each in shuffled if (each.pivot_step is not None) == lost])
+            wanted = [max(bool(count), round(share * count)) for ask in asks for count in [_count(ask, lost)]]
+            scale = min(1.0, sum((each.pivot_step is not None) == lost for each in certified) / max(1, sum(wanted)))
+            for ask, count in zip(asks, wanted, strict=True):
+                dealt[ask] += [each for _, each in zip(range(int(scale * count)), pile, strict=False)]
+        return dealt
+
+    def items(
+        self, certified: Mapping[str, Sequence[Certified]], share: float, reporter: Reporter
+    ) -> Iterator[tuple[Item, Truth]]:
+        """Yield the items about held-out episodes with their truths."""
+        dealt, stage = self.dealt(certified[VALIDATION], share), f"items, {self.env}"
+        reporter.start(stage, sum(map(len, dealt.values())))
+        used = {each.level for side in certified.values() for each in side}
+        twins: Twins | None = None
+        for ask, episodes in dealt.items():
+            for each in episodes:
+                if ask.question == "twin":
+                    twins = twins or Twins(self.env, self._secret, share, self._solver, used)
+                    yield from self._pair(ask, each, twins)
+                elif (made := self.question(ask, each)) is not None:
+                    yield made
+                reporter.advance(stage, 1)
+
+    def question(self, ask: Ask, certified: Certified) -> tuple[Item, Truth] | None:
+        """Return the item of a question about an episode, and its truth; None where the solver proves no answer."""
+        truth = Truth("", certified.level, certified.pivot_step, certified.failure_mode)
+        choices, step = tuple(self.profile.failure_modes), None
+        if ask.question == "safe":
+            choices = tuple(solver_type(plugin_of(self.env)).actions_of(certified.episode.episode["initial_state"]))
+            open_steps = [t for t, turn in enumerate(certified.turns) if 0 < len(turn.safe_actions) < len(choices)]
+            if not open_steps or any({*turn.safe_actions} - {*choices} for turn in certified.turns):
+                return None
+            rng = random.Random(derive_seed("safe", self.hash(certified.name)))
+            step = open_steps[below(rng, len(open_steps))]
+            truth = replace(truth, safe_actions=tuple(certified.turns[step].safe_actions))
+        elif ask.question == "credit":
+            if not certified.turns:
+                return None
+            choices = ()
+            reached = tuple(turn.within_reach for turn in certified.turns)
+            truth = replace(truth, within_reach=reached, need=tuple(turn.need_after for turn in certified.turns))
+        item = self._item(certified, ask, certified.episode.collage()["bytes"], choices, step)
+        return item, replace(truth, item_id=item.item_id)
+
+    def _pair(self, ask: Ask, certified: Certified, twins: Twins) -> Iterator[tuple[Item, Truth]]:
+        """Yield the items of an episode and of its twin; none where it has no twin."""
+        twin = twins.of(certified)
+        if twin is None:
+            return
+        pair = self.hash("pair", certified.name)
+        row = certified.episode.episode
+        mine = (row["initial_state"], certified.level, certified.pivot_step, certified.failure_mode)
+        sides = enumerate((mine, twin))  # the order of the files does not say which is the episode
+        for side, (state, level, step, mode) in sorted(sides, key=lambda each: self.hash(pair, str(each[0]))):
+            picture = certified.episode.frames.image(
+                twins.collage(state, row["actions"]), certified.episode.steps[0]["frame_id"]
+            )
+            item = self._item(certified, ask, picture["bytes"], tuple(self.profile.failure_modes), None, str(side))
+            yield item, Truth(item.item_id, level, step, mode, pair=pair)
+
+    def _item(
+        self, certified: Certified, ask: Ask, picture: bytes, choices: tuple[str, ...], step: int | None, side: str = ""
     ) -> Item:
-        """Return an item."""
+        """Return an item, and write its picture."""
         row, steps = certified.episode.episode, certified.episode.steps
-        shown = certified.log(log)
-        picture, pixels = self._collage(certified)
+        shown, pixels = certified.log(ask.log), pixels_digest(decode(picture))
+        name = f"{PICTURES}/{pixels}.{container_format(picture).lower()}"
+        self._storage.write_bytes(name, picture)
         return Item(
-            item_id=f"{question}/{log}/{self.env}/{certified.name}",
-            question=question,
+            item_id=self.hash(ask.question, ask.log, certified.name, side),
+            question=ask.question,
             env=self.env,
-            player=certified.player,
-            log=log,
+            log=ask.log,
             horizon=row["horizon"],
             actions=tuple(row["actions"]),
             action_log=shown,
@@ -217,8 +299,8 @@ class _ItemMaker:
             choices=choices,
             prompt=prompt_text(
                 self.profile,
-                question,
-                log,
+                ask.question,
+                ask.log,
                 horizon=row["horizon"],
                 instruction=row["instruction"],
                 action_log=shown,
@@ -226,96 +308,39 @@ class _ItemMaker:
                 step=step,
                 choices=choices,
             ),
-            pictures=(picture,),
+            pictures=(name,),
             pixels=(pixels,),
         )
 
-    @property
-    def profile(self) -> EnvProfile:
-        """Description of the environment."""
-        return environment(plugin_of(self.env)).profile
-
-    def _collage(self, certified: Certified) -> tuple[str, str]:
-        """Write the collage of an episode once; return its name and the digest of its pixels."""
-        if certified.name not in self._written:
-            data = certified.episode.collage()["bytes"]
-            pixels = pixels_digest(decode(data))
-            name = f"{PICTURES}/{pixels}.{container_format(data).lower()}"
-            self._storage.write_bytes(name, data)
-            self._written[certified.name] = name, pixels
-        return self._written[certified.name]
-
-    def questions(self, certified: Certified, aside: bool) -> list[tuple[Item, Truth]]:
-        """Return all items about an episode with their truths; ``aside`` adds the questions beside ``locate``."""
-        modes = tuple(self.profile.failure_modes)
-        truth = Truth("", certified.level, certified.pivot_step, certified.failure_mode)
-        made = [(self.item(certified, "locate", log, choices=modes), truth) for log in LOGS]
-        if aside and (question := self._safe(certified)) is not None:
-            step, offered, safe = question
-            item = self.item(certified, "safe", LOGS[1], choices=offered, step=step)
-            made.append((item, replace(truth, safe_actions=safe)))
-        if aside and certified.turns:
-            reached = tuple(turn.within_reach for turn in certified.turns)
-            needs = tuple(turn.need_after for turn in certified.turns)
-            made.append((self.item(certified, "credit", LOGS[1]), replace(truth, within_reach=reached, need=needs)))
-        return [(item, replace(each, item_id=item.item_id)) for item, each in made]
-
-    def _safe(self, certified: Certified) -> tuple[int, tuple[str, ...], tuple[str, ...]] | None:
-        """Return step, offered and safe actions of a question ``safe``; None where no action is certainly safe."""
-        if certified.pivot_step is None or not certified.turns:
-            return None
-        safe = certified.turns[certified.pivot_step].safe_actions
-        offered = tuple(solver_type(plugin_of(self.env)).actions_of(certified.episode.episode["initial_state"]))
-        taken = certified.episode.episode["actions"][certified.pivot_step]
-        if not safe or set(offered) <= set(safe) or not set(safe) <= set(offered) or taken in safe:
-            return None
-        return certified.pivot_step, offered, tuple(safe)
+    def examples(self, certified: Sequence[Certified]) -> Iterator[Example]:
+        """Yield worked examples of every question, every fourth one of an episode that was never lost."""
+        piles = {lost: iter([each for each in certified if (each.pivot_step is not None) == lost]) for lost in (1, 0)}
+        for place in range(EXAMPLES):
+            for ask in self.dealt((), 1):
+                each = next(piles[not (ask.others and place % 4 == 1)], None)
+                if each is not None and (made := self.question(ask, each)) is not None:
+                    yield Example(made[0], true_reply(*made))
 
 
-def _questions(
-    maker: _ItemMaker, chosen: Sequence[Certified], share: float, reporter: Reporter
-) -> tuple[list[Item], list[Truth]]:
-    stage = f"items, {maker.env}"
-    reporter.start(stage, len(chosen))
-    aside = set(map(_hash, sorted(chosen, key=_hash)[: max(1, round(share * ASIDE))]))
-    items: list[Item] = []
-    truths: list[Truth] = []
-    for certified in sorted(chosen, key=_hash):
-        for item, truth in maker.questions(certified, _hash(certified) in aside):
-            items.append(item)
-            truths.append(truth)
-        reporter.advance(stage, 1)
-    return items, truths
-
-
-def _examples(maker: _ItemMaker, certified: Sequence[Certified]) -> list[Example]:
-    """Return worked examples of different levels, every fourth one of an episode that was never lost."""
-    failures = [each for each in certified if each.pivot_step is not None]
-    others = [each for each in certified if each.pivot_step is None]
-    examples: dict[tuple[str, str], list[Example]] = {}
-    levels: set[str] = set()
-    for place in range(len(certified)):
-        source = others if place % 4 == 1 and others else failures
-        each = next((one for one in source if one.level not in levels), None)
-        if each is None or len(levels) >= EXAMPLES:
-            break
-        levels.add(each.level)
-        for item, truth in maker.questions(each, aside=True):
-            examples.setdefault((item.question, item.log), []).append(Example(item, true_reply(item, truth)))
-    return [example for group in examples.values() for example in group]
+def _count(ask: Ask, lost: bool) -> int:
+    return ask.failures if lost else ask.others
 
 
 # Prompts: pictures, one log, one question, JSON only; no prompt says how the episode ended
 
-TEMPLATE = "2"
+TEMPLATE = "3"
 """Version of the texts; a change of it raises the version of the benchmark, too."""
 
 SHAPES: dict[Question, str] = {
     "locate": '{"pivot_step": <integer or null>, "failure_mode": <one word of the list or null>}',
-    "safe": '{"safe_action": <one of the offered actions>}',
+    "safe": '{"safe_actions": [<all of the offered actions that were safe>]}',
     "credit": '{"reach": [<one number from 0 to 1 per step>]}',
 }
 """Shape of the reply by question."""
+PIVOTS = {
+    "navigation": "the first step after which the target could not be reached any more in the turns that were left"
+}
+"""Meaning of the pivot where the benchmark's solver does not follow the domain's words."""
 
 
 def prompt_text(
@@ -334,7 +359,7 @@ def prompt_text(
 
     Args:
         profile: description of the environment.
-        question: the question.
+        question: the question; ``twin`` reads like ``locate``.
         log: ``full`` or ``actions``.
         horizon: turns given.
         instruction: goal of the episode; empty if the task says it.
@@ -343,6 +368,7 @@ def prompt_text(
         step: step of a question ``safe``.
         choices: see :class:`.items.Item`.
     """
+    question = "locate" if question == "twin" else question
     steps = len(action_log.splitlines())
     reading = how_to_read(profile, steps, inside).replace("one failed episode", "one episode")
     task, wish = one_line(profile.task_description), one_line(instruction)
@@ -378,11 +404,12 @@ def _asked(
     """Return the question and the first of its constraints."""
     words = domain_of(profile.name)
     if question == "locate":
+        pivot = PIVOTS.get(profile.name, words.pivot)
         meanings = [f"- {mode}: {words.meaning(mode)}".rstrip(": ") for mode in choices]
         return [
             "Decide whether the agent lost the task in this episode, where, and how. Answer with JSON only: a single "
             "object with these two fields.",
-            f"1. pivot_step (integer or null): the index of {words.pivot}; null without such a step, because the "
+            f"1. pivot_step (integer or null): the index of {pivot}; null without such a step, because the "
             "episode succeeded or was never lost.",
             "2. failure_mode (string or null): the kind of failure, one word of the list below; null together with "
             "pivot_step.",
@@ -396,12 +423,12 @@ def _asked(
         ]
     if question == "safe":
         return [
-            f"Look at the moment before step {step}. Name one action that the agent could have taken at step {step} so "
-            "that the goal could still be reached in the turns that were left afterwards. Answer with JSON only: a "
-            "single object with the field safe_action.",
+            f"Look at the moment before step {step}. Name all actions that the agent could have taken at step {step} "
+            "so that the goal could still be reached in the turns that were left afterwards: some of the offered ones, "
+            "not all. Answer with JSON only: a single object with the field safe_actions.",
             "",
             "Constraints:",
-            f"- safe_action has to be exactly one of: {', '.join(choices)}.",
+            f"- safe_actions has to be a list of different words of: {', '.join(choices)}.",
         ]
     return [
         "Say for every step how probable it is that the goal could still be reached after it in the turns that were "

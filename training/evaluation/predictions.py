@@ -31,6 +31,8 @@ SCHEMA = Path(__file__).with_name("predictions.schema.json")
 MAX_LINE_BYTES = 1_000_000
 """Longest line that is read: a reply of 64 thousand characters, escaped, takes less."""
 
+NAME = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
+"""Names: one line of text."""
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Status = Literal["answered", "refused", "unanswered"]
 Amount = Annotated[float, Field(ge=0)]
@@ -43,8 +45,8 @@ class Header:
     """First line of a file: which benchmark was answered, by which model, and with which settings."""
 
     fingerprint: str
-    name: Annotated[str, Field(min_length=1)]
-    """Name in tables."""
+    name: Annotated[str, Field(pattern=NAME, max_length=200)]
+    """Name in tables; it is data, and no name has a meaning."""
     version: str
     questions: Annotated[tuple[Question, ...], Field(min_length=1)]
     """Questions that were answered, each for every item of its environments."""
@@ -152,7 +154,11 @@ def _read(kind: TypeAdapter[Any], names: Iterable[str], line: bytes, where: str)
         TrainingError: the line is not JSON, or a field is unknown, missing, or of a wrong type.
     """
     try:
-        return kind.validate_json(line)
+        record = kind.validate_json(line)
+        json.loads(line, object_pairs_hook=_refuse_repeats)
+        return record
+    except RepeatedError as error:
+        raise _refusal(where, f"the field {str(error)[:80]!r} twice", "every field once") from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         mistake, name = problem["type"], ".".join(map(str, problem["loc"]))
@@ -224,12 +230,13 @@ Reader = Literal["strict", "lenient"]
 READERS: tuple[Reader, ...] = ("strict", "lenient")
 
 FIELDS: Mapping[Question, tuple[str, ...]] = {
+    "twin": ("pivot_step", "failure_mode"),
     "locate": ("pivot_step", "failure_mode"),
-    "safe": ("safe_action",),
+    "safe": ("safe_actions",),
     "credit": ("reach",),
 }
 GUIDANCE = "failure_reason"
-"""Field of ``locate`` that the strict reader allows, too: Analyzers of ``pivot train sft`` also write guidance."""
+"""Field next to ``pivot_step`` that the strict reader allows, too: Analyzers of ``pivot train sft`` write guidance."""
 
 MOST_OBJECTS = 64
 """Most openings of a brace that the lenient reader tries."""
@@ -243,7 +250,7 @@ class Answer:
 
     pivot_step: int | None = None
     failure_mode: str | None = None
-    safe_action: str = ""
+    safe_actions: frozenset[str] = frozenset()
     reach: tuple[float, ...] = ()
 
 
@@ -275,7 +282,7 @@ def _fields(text: str, question: Question, reader: Reader) -> dict[str, Any]:
             value = _DECODER.decode(text)
         except (ValueError, RecursionError):
             raise UnreadableError("not_json") from None
-        if not isinstance(value, dict) or value.keys() - ({GUIDANCE} if question == "locate" else set()) != names:
+        if not isinstance(value, dict) or value.keys() - ({GUIDANCE} if "pivot_step" in names else set()) != names:
             raise UnreadableError("wrong_fields")
         return value
     objects = [value for value in _objects(text) if names <= value.keys()]
@@ -291,10 +298,15 @@ def _refuse_constant(_: str) -> Any:
     raise ValueError
 
 
+class RepeatedError(ValueError):
+    """A JSON object that has a field twice; the message is its name."""
+
+
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError
+        names = [name for name, _ in pairs]
+        raise RepeatedError(next(name for name in names if names.count(name) > 1))
     return fields
 
 
@@ -319,7 +331,7 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _content(fields: Mapping[str, Any], item: Item, reader: Reader) -> Answer:
-    if item.question == "locate":
+    if item.question in ("twin", "locate"):
         step, mode = _step(fields["pivot_step"], item, reader), _word(fields["failure_mode"], reader)
         if (step is None) != (mode is None):
             raise UnreadableError("wrong_type")
@@ -327,10 +339,13 @@ def _content(fields: Mapping[str, Any], item: Item, reader: Reader) -> Answer:
             raise UnreadableError("out_of_range")
         return Answer(pivot_step=step, failure_mode=mode)
     if item.question == "safe":
-        action = _word(fields["safe_action"], reader)
-        if action is None or action not in item.choices:
+        named = fields["safe_actions"]
+        if not isinstance(named, list):
+            raise UnreadableError("wrong_type")
+        actions = [_word(each, reader) for each in named]
+        if len({*actions}) != len(actions) or not {*actions} <= {*item.choices}:
             raise UnreadableError("out_of_range")
-        return Answer(safe_action=action)
+        return Answer(safe_actions=frozenset(map(str, actions)))
     return Answer(reach=_chances(fields["reach"], item.num_steps))
 
 

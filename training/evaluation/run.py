@@ -36,7 +36,7 @@ from .config import (
 )
 from .controls import blank, exchanged
 from .dataset import items_of_dataset
-from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
+from .items import ANSWERS, QUESTIONS, Benchmark, Item, Question, open_benchmark
 from .predictions import Header, Prediction, Predictions, read_predictions, row_of
 from .scores import score
 from .tables import read_result, write_report
@@ -169,19 +169,23 @@ def write_table(config: TableConfig | Mapping[str, Any]) -> tuple[list[dict[str,
     look_for("matplotlib", EXTRA)
     results = [read_result(path) for path in config.results]
     baselines = [] if config.data is None else open_benchmark(config.data).baselines()
-    names = {result["name"] for result in results}
-    return results, write_report(config.out, results, [each for each in baselines if each["name"] not in names])
+    return results, write_report(config.out, results, baselines)
 
 
 def _report(benchmark: Benchmark, predictions: Predictions, out: Path) -> EvaluationReport:
-    result = score(benchmark, predictions)
-    baselines = [each for each in benchmark.baselines() if each["name"] != result["name"]]
+    if not benchmark.truths:
+        raise TrainingError(
+            f"{benchmark.root} holds no {ANSWERS}, expected the answers; only the maintainer can score predictions"
+        )
+    result, baselines = score(benchmark, predictions), benchmark.baselines()
     files = write_report(out, [result], baselines)
     return EvaluationReport(out, files, result, baselines)
 
 
 def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> EvaluationReport:
     """Ask a model about every item of a benchmark, and score its replies; the same call resumes.
+
+    The public part of a benchmark has no answers: the replies are written, and its maintainer scores them.
 
     Args:
         config: ``model``, ``data`` and ``out``.
@@ -235,6 +239,8 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
     ordered = [rows[item.item_id] for item in covered]
     _write(storage, header, ordered)
     _refuse_silence(storage, ordered)
+    if not benchmark.truths:
+        return EvaluationReport(config.out, (PREDICTIONS,), {}, ())
     return _report(benchmark, read_predictions(config.out / PREDICTIONS, benchmark), config.out)
 
 
@@ -407,7 +413,8 @@ def _partners(benchmark: Benchmark) -> dict[str, str]:
         groups.setdefault((item.question, item.log), []).append(item)
     for group in groups.values():
         records = [{"env": item.env, "num_steps": item.num_steps} for item in group]
-        levels = [benchmark.truths[item.item_id].level for item in group]
+        truths = benchmark.truths  # in the public part, every picture is of a level of its own
+        levels = [truths[item.item_id].level if truths else item.pixels[0] for item in group]
         for item, index in zip(group, exchanged(records, levels), strict=True):
             partners[item.item_id] = group[index].item_id
     return partners

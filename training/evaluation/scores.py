@@ -15,10 +15,12 @@ from ...core.intervals import Estimate, figure_of, mean_of, sums_by_level
 from .items import Benchmark, Item, Truth
 from .predictions import READERS, Answer, Prediction, Predictions, Reader, read_answer
 
-TASKS = ("pivot", "mode", "safe", "credit")
+TASKS = ("twin", "pivot", "mode", "safe", "credit")
 """Tasks in the order of tables; pivot and mode share the question ``locate``."""
 
-MAIN: Mapping[str, str] = {"pivot": "correct", "mode": "macro-F1", "safe": "correct", "credit": "top-1"}
+MAIN: Mapping[str, str] = {
+    **{"twin": "pairs", "pivot": "correct", "mode": "macro-F1", "safe": "correct", "credit": "top-1"}
+}
 """Figure of each task that tables and pictures show first."""
 
 UNREADABLE_CORRELATION = -1.0
@@ -70,7 +72,7 @@ class Turns:
 
 
 UNREADABLE = Answer(pivot_step=-9, failure_mode="unreadable")
-"""Answer in place of none: no truth equals it, and no step is next to it."""
+"""Answer in place of none: no truth equals it, no step is next to it, and its set of actions is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], predictions: P
     """Return the figures of one task over items of one environment and log."""
     truths = [benchmark.truths[item.item_id] for item in items]
     rows = [predictions.rows[item.item_id] for item in items]
-    levels = [truth.level for truth in truths]
+    levels = [truth.pair or truth.level for truth in truths]
     judged = {reader: [_judged(*each, reader) for each in zip(items, truths, rows, strict=True)] for reader in READERS}
     pairs = zip(judged["strict"], judged["lenient"], strict=True)
     problems = Counter(each.problem for each in judged["lenient"] if each.problem is not None)
@@ -149,12 +151,20 @@ def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], predictions: P
     return {
         "records": len(items),
         "levels": len(set(levels)),
+        "chance": sum(chance(task, item) for item in items) / len(items),
         "figures": {reader: _figures(task, judged[reader]) for reader in READERS},
         "read": {reader: part(each.problem is None for each in judged[reader]) for reader in READERS},
         "refused": part(strict.problem == lenient.problem == "refused" for strict, lenient in pairs),
         "unanswered": part(row.status == "unanswered" for row in rows),
         "problems": dict(sorted(problems.items())),
     }
+
+
+def chance(task: str, item: Item) -> float:
+    """Return the score of a guess by which every answer is as likely as another; of ``twin`` that of a pair."""
+    steps, choices = item.num_steps, len(item.choices)
+    answers = {"twin": (steps + 1) ** 2, "pivot": steps + 1, "mode": choices, "safe": 2**choices, "credit": steps}
+    return 1 / answers[task]
 
 
 def _judged(item: Item, truth: Truth, row: Prediction, reader: Reader) -> Judged:
@@ -180,9 +190,14 @@ def _figures(task: str, judged: Sequence[Judged]) -> dict[str, Any]:
         return _mode_figures(judged)
     if task == "credit":
         return _credit_figures(judged)
+    if task == "twin":
+        return _pair_figures(judged)
     levels = [each.truth.level for each in judged]
     if task == "safe":
-        return {"correct": share([float(j.answer.safe_action in j.truth.safe_actions) for j in judged], levels).row()}
+        sets = [(each.answer.safe_actions, {*each.truth.safe_actions}) for each in judged]
+        overlap = [len(mine & true) / len(mine | true) for mine, true in sets]
+        whole = [float(mine == true) for mine, true in sets]
+        return {"correct": share(whole, levels).row(), "overlap": share(overlap, levels).row()}
     steps = [(each.answer.pivot_step, each.truth.pivot_step) for each in judged]
     right = [mine == true for mine, true in steps]
     near = [mine is not None and true is not None and abs(mine - true) <= 1 for mine, true in steps]
@@ -199,6 +214,17 @@ def _part(values: Sequence[float], levels: Sequence[str], chosen: Sequence[int])
     if not chosen:
         return None
     return share([float(values[index]) for index in chosen], [levels[index] for index in chosen]).row()
+
+
+def _pair_figures(judged: Sequence[Judged]) -> dict[str, Any]:
+    """Return the share of pairs of which both pivots are right, and that of the single items."""
+    right: dict[str, list[float]] = {}
+    for each in judged:
+        right.setdefault(each.truth.pair, []).append(float(each.answer.pivot_step == each.truth.pivot_step))
+    both = [min(hits) for hits in right.values()]
+    items = [hit for hits in right.values() for hit in hits]
+    pairs = [pair for pair, hits in right.items() for _ in hits]
+    return {"pairs": share(both, list(right)).row(), "items": share(items, pairs).row()}
 
 
 def _mode_figures(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -231,9 +257,9 @@ def macro_f1(named: Sequence[str | None], true: Sequence[str | None], levels: Se
 
 
 def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Return AUC and top-1 at the pivot, rank correlation with need, and calibration; see the docs for each."""
+    """Return AUC and top-1 at the pivot, rank correlation with need, Brier and reliability; see the docs for each."""
     lost = [each for each in judged if each.truth.pivot_step is not None]
-    figures: dict[str, Any] = {"top-1": None, "AUC": None, "need": None, "calibration": None}
+    figures: dict[str, Any] = {"top-1": None, "AUC": None, "need": None, "Brier": None, "reliability": None}
     if lost:
         levels = [each.truth.level for each in lost]
         figures["top-1"] = share([top_one(each) for each in lost], levels).row()
@@ -252,7 +278,7 @@ def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
     if not answers or any(
         turns.reach is not None for turns in answers
     ):  # does not apply to credit without probabilities
-        figures["calibration"] = calibration(judged).row()
+        figures |= {name: each.row() for name, each in reach_figures(judged).items()}
     return figures
 
 
@@ -297,24 +323,32 @@ def ranks(values: Any) -> Any:
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def calibration(judged: Sequence[Judged]) -> Share:
-    """Return one minus the expected calibration error of the probabilities of reach over all turns.
+def reach_figures(judged: Sequence[Judged]) -> dict[str, Share]:
+    """Return one minus the Brier score of the probabilities of reach over all turns, and one minus their bias in bins.
 
-    A turn without a probability has an error of 1.
+    The second, the reliability, is that of a constant, too, which knows nothing. A turn without a probability has an
+    error of 1 in both.
     """
     places = {level: index for index, level in enumerate(dict.fromkeys(each.truth.level for each in judged))}
-    counts = np.zeros((len(places), BINS + 2))  # per level: excess of each bin, turns without probability, all turns
+    counts = np.zeros(
+        (len(places), BINS + 3)
+    )  # per level: excess of each bin, missing turns, squared errors, all turns
     for each in judged:
         row = counts[places[each.truth.level]]
         chances = None if each.turns is None else each.turns.reach
         row[-1] += each.item.num_steps
         if chances is None:
-            row[-2] += each.item.num_steps
+            row[-3:-1] += each.item.num_steps
             continue
-        for chance, reached in zip(chances, each.truth.within_reach, strict=True):
-            row[min(int(chance * BINS), BINS - 1)] += chance - reached
+        for probability, reached in zip(chances, each.truth.within_reach, strict=True):
+            row[min(int(probability * BINS), BINS - 1)] += probability - reached
+            row[-2] += (probability - reached) ** 2
 
-    def means(sums: Any) -> Any:
-        return 1 - (np.abs(sums[:, :BINS]).sum(axis=1) + sums[:, -2]) / sums[:, -1]
+    def brier(sums: Any) -> Any:
+        return 1 - sums[:, -2] / sums[:, -1]
 
-    return _share(figure_of(counts, means), len(judged))
+    def reliability(sums: Any) -> Any:
+        return 1 - (np.abs(sums[:, :BINS]).sum(axis=1) + sums[:, -3]) / sums[:, -1]
+
+    figures = {"Brier": brier, "reliability": reliability}
+    return {name: _share(figure_of(counts, figure), len(judged)) for name, figure in figures.items()}

@@ -5,6 +5,7 @@ written out, too.
 """
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,20 +23,24 @@ Result = Mapping[str, Any]
 """Figures of one file of predictions, as :func:`.scores.score` returns them."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "twin": ("pairs", "items"),
     "pivot": ("correct", "both", "failures", "within 1", "no error"),
     "mode": ("macro-F1", "correct"),
-    "safe": ("correct",),
-    "credit": ("top-1", "AUC", "need", "calibration"),
+    "safe": ("correct", "overlap"),
+    "credit": ("top-1", "AUC", "need", "Brier", "reliability"),
 }
 """Figures of each task in the order of tables, the main one first."""
 
 TITLES = {
+    "twin": "Name both pivots of two levels with one log",
     "pivot": "Name the pivot, or no error",
     "mode": "Name the mode of a failure",
-    "safe": "Name an action that was still safe",
+    "safe": "Name all actions that were still safe",
     "credit": "Credit per turn",
 }
 BEST = "best on the log alone"
+BASELINE = f"\0{BEST}: "
+"""Beginning of the key of the best baseline's cells; no name begins so."""
 
 BLACK, GREY = "#222222", "#9A9A9A"
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -52,7 +57,7 @@ def write_report(out: Path, results: Sequence[Result], baselines: Sequence[Resul
         TrainingError: ``results`` is empty, the results are of different items, or two have the same name.
         StoreError: the folder cannot be written. PluginError: matplotlib is not installed.
     """
-    check_alike([*results, *baselines])
+    check_alike(results, baselines)
     storage = open_storage(out)
     storage.write_bytes(TABLE, table_text(results, baselines).encode())
     storage.write_bytes(PICTURE, results_chart(rows_by_task(results, baselines)))
@@ -78,9 +83,15 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table; whatever a cell holds, it stays one cell."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
+    return "\n".join(lines + ["| " + " | ".join(plain(str(cell)) for cell in row) + " |" for row in rows])
+
+
+def plain(text: str) -> str:
+    """Return a text as one line of Markdown without meaning: every mark is escaped."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", words)
 
 
 def percent(figures: Mapping[str, Any] | None) -> str:
@@ -90,16 +101,16 @@ def percent(figures: Mapping[str, Any] | None) -> str:
     return f"{100 * figures['value']:.1f} [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]"
 
 
-def check_alike(results: Sequence[Result]) -> None:
+def check_alike(results: Sequence[Result], baselines: Sequence[Result] = ()) -> None:
     """Refuse results that cannot be compared.
 
     Raises:
-        TrainingError: ``results`` is empty, the results are of different benchmarks, or two have the same name.
+        TrainingError: ``results`` is empty, they are of different benchmarks, or two of ``results`` have the same name.
     """
     if not results:
         raise TrainingError("found no result, expected at least one; make one with: pivot benchmark score")
-    if len({result["fingerprint"] for result in results}) > 1:
-        shown = ", ".join(f"{result['name']} {result['fingerprint']}" for result in results)
+    if len({result["fingerprint"] for result in (*results, *baselines)}) > 1:
+        shown = ", ".join(f"{result['name']} {result['fingerprint']}" for result in (*results, *baselines))
         raise TrainingError(
             f"found results of different benchmarks ({shown}), expected one fingerprint; score all on one"
         )
@@ -137,7 +148,7 @@ def rows_by_task(
                     rows.setdefault((cell["env"], cell["log"]), {})[result["name"]] = cell
         for cells in rows.values():
             if (best := best_baseline(baselines, next(iter(cells.values())))) is not None:
-                cells[f"{BEST}: {best[0]}"] = best[1]
+                cells[f"{BASELINE}{best[0]}"] = best[1]
         if rows:
             tables[task] = dict(sorted(rows.items()))
     return tables
@@ -148,12 +159,13 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> s
     first, source = results[0], results[0].get("source")
     title = f"PIVOT benchmark {first['benchmark']}"
     if source:
-        title = f"Failures of the {source['side']} split of {source['dataset']}"
+        title = f"Failures of the {source['side']} split of {plain(str(source['dataset']))}"
     parts = [
         f"# {title}",
         f"Fingerprint `{first['fingerprint']}`. In percent, in brackets 95 % intervals over levels. "
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
-        "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
+        "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong. *Chance* is "
+        "the score of a uniform guess; one answer to both twins is never right, and the baselines name a step to each.",
     ]
     if seen := first.get("levels_on_both_sides"):
         parts.append(
@@ -163,7 +175,7 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> s
     for task, rows in rows_by_task(results, baselines).items():
         main, *more = COLUMNS[task]
         header = ["environment", "log", "who", f"{main}, strict", f"{main}, lenient", *more]
-        header += ["read %, strict", "read %, lenient", "refused %", "unanswered %", "items; levels"]
+        header += ["chance %", "read %, strict", "read %, lenient", "refused %", "unanswered %", "items; levels"]
         table = [
             [*place, who, *_texts(cell, [main, *more])] for place, cells in rows.items() for who, cell in cells.items()
         ]
@@ -190,6 +202,7 @@ def _texts(cell: Mapping[str, Any], figures: Sequence[str]) -> list[str]:
         percent(cell["figures"]["strict"][main]),
         percent(lenient[main]),
         *(percent(lenient[each]) for each in more),
+        f"{100 * cell['chance']:.1f}",
         *(plain_percent(cell["read"][reader]) for reader in ("strict", "lenient")),
         *(plain_percent(cell[each]) for each in ("refused", "unanswered")),
         f"{cell['records']}; {cell['levels']}",
@@ -244,10 +257,12 @@ def results_chart(tables: Mapping[str, Rows]) -> bytes:
     """Draw the main figure of every task by the lenient reader, with intervals, one panel per task; return a PNG.
 
     Args:
-        tables: cells by task, by environment and log, and by name; names of baselines have a colon.
+        tables: result of :func:`rows_by_task`.
     """
     names = list(
-        dict.fromkeys(who for rows in tables.values() for cells in rows.values() for who in cells if ":" not in who)
+        dict.fromkeys(
+            who for rows in tables.values() for cells in rows.values() for who in cells if not who.startswith(BASELINE)
+        )
     )
     width = 1.6 + max(map(len, tables.values())) * (0.5 + 0.42 * (len(names) + 1))
     size = (max(8.0, width), 0.8 + 2.9 * len(tables))
@@ -280,7 +295,9 @@ def _draw_bars(axes: Any, figure: str, groups: Sequence[Mapping[str, Any]], name
             colour = COLOURS[place % len(COLOURS)] if who in names else GREY
             hatch = HATCHES[place // len(COLOURS) % len(HATCHES)] if who in names else "//"
             x, value = group - 0.4 + width * (place + 0.5), 100 * share["value"]
-            style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": who if who in names else BEST}
+            style = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+            # Dollars would be a formula, and the library hides labels that begin with an underscore.
+            style["label"] = f" {who}".replace("$", r"\$") if who in names else BEST
             axes.bar(x, value, width=0.92 * width, **style)
             whisker = [[max(0.0, value - 100 * share["low"])], [max(0.0, 100 * share["high"] - value)]]
             axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.0, capsize=2)
