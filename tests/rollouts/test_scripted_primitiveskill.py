@@ -134,7 +134,7 @@ def test_the_perfect_player_always_answers() -> None:
         assert env.encode_action(name) == name
 
 
-OPTIONS: dict[str, Any] = mixed_policy({"sokoban": 1, "frozenlake": 1})["options"]
+OPTIONS: dict[str, Any] = mixed_policy("sokoban")["options"]
 
 
 def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
@@ -142,8 +142,8 @@ def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
     policy = MixedPolicy(**OPTIONS)
     counts = Counter(policy.kind_of(f"episode-{number}") for number in range(20_000))
     for name, kind in PLAYERS.items():
-        assert counts[name] / 20_000 == pytest.approx(kind.weight, abs=0.015), name
-    assert sum(kind.share for kind in PLAYERS.values()) == pytest.approx(1.0)
+        assert counts[name] / 20_000 == pytest.approx(kind["weight"], abs=0.015), name
+    assert sum(kind["weight"] for kind in PLAYERS.values()) == pytest.approx(1.0)
     # A planted kind whose format is always bad, next to one without faults, shows whose replies an episode has.
     mute = {"sokoban": {"bad_format": 1.0}}
     clear = {"sokoban": {"bad_format": 0.0, "skill": 1e9, "misread": 0, "blunder": 0}}

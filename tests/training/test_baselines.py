@@ -156,7 +156,7 @@ def test_a_judgement_answers_every_question() -> None:
     assert answer_of(locate, said, is_lost=True).reply == '{"pivot_step": 1, "failure_mode": "deadlock"}'
     assert answer_of(locate, said, is_lost=False).reply == '{"pivot_step": null, "failure_mode": null}'
     assert answer_of(choose, said, is_lost=True).reply == '{"safe_actions": ["left", "up"]}', "of the offered ones"
-    twins = [answer_of(item("twin", "deadlock"), said, is_lost=False, rank=rank).reply for rank in (0, 1)]
+    twins = [answer_of(item("twin", "deadlock"), said, is_lost=False, second=second).reply for second in (False, True)]
     assert [json.loads(each or "")["pivot_step"] for each in twins] == [1, 2], "a step to each"
     row = answer_of(item("credit"), said, is_lost=True)
     assert row.credit == (-0.2, -0.5, -0.3) and row.value == (-1.0, -4.0, -4.0)

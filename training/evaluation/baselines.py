@@ -127,10 +127,7 @@ def measure_baselines(
     Raises:
         PluginError: scikit-learn is not installed.
     """
-    pairs: dict[str, str] = {}
-    second = {
-        name for name, truth in benchmark.truths.items() if truth.pair and pairs.setdefault(truth.pair, name) != name
-    }
+    first = {*{truth.pair: name for name, truth in benchmark.truths.items()}.values()}
     rows: dict[str, dict[str, Prediction]] = {}
     reasons: dict[str, dict[str, str]] = {}
     reporter.start("baselines", len(benchmark.environments) * len(LOGS))
@@ -149,7 +146,12 @@ def measure_baselines(
                 logged = log_of(item)
                 is_lost = gate(logged)
                 for name, judge in judges.items():
-                    answer = answer_of(item, judge(logged), is_lost=is_lost, rank=int(item.item_id in second))
+                    answer = answer_of(
+                        item,
+                        judge(logged),
+                        is_lost=is_lost,
+                        second=item.item_id not in first,
+                    )
                     rows.setdefault(name, {})[item.item_id] = answer
             reporter.advance("baselines", 1)
     results: list[dict[str, Any]] = []
@@ -167,21 +169,21 @@ def measure_baselines(
     return results
 
 
-def answer_of(item: Item, said: Judgement, *, is_lost: bool, rank: int = 0) -> Prediction:
+def answer_of(item: Item, said: Judgement, *, is_lost: bool, second: bool = False) -> Prediction:
     """Return the answer to an item by a judgement.
 
     Args:
         item: the item.
         said: the judgement about its log.
         is_lost: whether its episode was lost at all; that of a twin always was.
-        rank: index of the answer to a twin among the steps, the likeliest one first.
+        second: whether a twin gets the second likeliest step.
     """
     if item.question in ("twin", "locate"):
         ranked = np.argsort(-said.pivot, kind="stable")
-        pivot = int(ranked[min(rank, len(ranked) - 1)] if item.question == "twin" else ranked[0])
+        pivot = int(ranked[min(int(second and item.question == "twin"), len(ranked) - 1)])
         mode = said.mode if said.mode in item.choices else item.choices[0]
-        is_lost = is_lost or item.question == "twin"
-        return Prediction(item.item_id, reply=locate_reply(pivot, mode) if is_lost else locate_reply(None, None))
+        said_lost = is_lost or item.question == "twin"
+        return Prediction(item.item_id, reply=locate_reply(*((pivot, mode) if said_lost else (None, None))))
     if item.question == "safe":
         chosen = said.safe[item.step or 0] if said.safe else ()
         return Prediction(item.item_id, reply=safe_reply([each for each in chosen if each in item.choices]))

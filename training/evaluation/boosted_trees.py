@@ -206,6 +206,11 @@ def check_rows(classes: Sequence[Any]) -> list[int]:
     return sorted(check)
 
 
+def likeliest(names: list[Any], chances: NDArray[np.float64]) -> list[Any]:
+    """Return the class with the largest chance in each row."""
+    return [names[index] for index in chances.argmax(axis=1).tolist()]
+
+
 def _fit_chance(rows: Rows, labels: NDArray[Any]) -> Chances:
     predict = fit_classes(list(rows), [bool(label) for label in labels])
 
@@ -238,8 +243,7 @@ def fit_lost(episodes: Sequence[Fitting]) -> Callable[[LoggedFailure], bool] | N
     predict = fit_classes([features.flat(each.log) for each in episodes], classes)
 
     def is_lost(log: LoggedFailure) -> bool:
-        names, chances = predict([features.flat(log)])
-        return bool(names[int(chances[0].argmax())])
+        return bool(likeliest(*predict([features.flat(log)]))[0])
 
     return is_lost
 
@@ -280,18 +284,13 @@ class BoostedTrees:
         rows = self._features.around(log)
         pivot = self._pivot(rows)
         pivot = pivot / pivot.sum() if pivot.sum() else np.full(len(pivot), 1 / len(pivot))
-        modes, chances = self._modes([rows[int(pivot.argmax())]])
+        (mode,) = likeliest(*self._modes([rows[int(pivot.argmax())]]))
         # What was lost stays lost.
         reach = None if self._reach is None else np.minimum.accumulate(self._reach(rows))
         return Judgement(
             pivot,
-            str(modes[int(chances[0].argmax())]),
+            str(mode),
             reach,
             None if self._need is None else self._need(rows),
-            self._sets(rows) if self._safe is not None else (),
+            [] if self._safe is None else [tuple(str(each).split("|")) for each in likeliest(*self._safe(list(rows)))],
         )
-
-    def _sets(self, rows: Rows) -> list[tuple[str, ...]]:
-        assert self._safe is not None
-        names, chances = self._safe(list(rows))
-        return [tuple(str(names[index]).split("|")) for index in chances.argmax(axis=1).tolist()]

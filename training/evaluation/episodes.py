@@ -1,12 +1,12 @@
 """The episodes of a benchmark: who plays them, and their truths from the stores.
 
-All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Every level
-is played once, so that no two items share one. Several kinds of players are mixed in known shares, so that a predictor
-which has learned one player's faults is not enough.
+Each environment has a store of its own; gymnasium's are named ``gym:ID``. Every level is played once, so that no two
+items share one. Several kinds of players are mixed in known shares, so that a predictor which has learned one player's
+faults is not enough.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,6 @@ from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
 from .boosted_trees import Fitting
 from .items import LOGS, PRIVATE, canonical_level, pixels_digest, plugin_of
-
-STORE = f"{PRIVATE}/store"
-"""Folder of the store of the built-in environments, and beginning of the others' names."""
 
 GYM = "gym:"
 """Beginning of the names of gymnasium environments."""
@@ -104,27 +101,22 @@ def config_of(env: str) -> EnvConfig:
 
 def store_configs(levels: Mapping[str, int], seed: int) -> dict[str, dict[str, Any]]:
     """Return the configs of the stores of a benchmark, by the names of their folders."""
-    groups: dict[str, dict[str, int]] = {}
-    for env, count in levels.items():
-        groups.setdefault(store_of(env), {})[env] = count
     return {
-        name: {
-            "environments": {
-                plugin_of(env): {"tasks": tasks, "settings": settings_of(env)} for env, tasks in group.items()
-            },
+        store_of(env): {
+            "environments": {plugin_of(env): {"tasks": tasks, "settings": settings_of(env)}},
             "rollouts": 1,
             "seed": seed,
-            "solvers": {env: settings for env, settings in SOLVERS.items() if env in group},
-            "policy": mixed_policy([plugin_of(env) for env in group]),
+            "solvers": {name: settings for name, settings in SOLVERS.items() if name == env},
+            "policy": mixed_policy(plugin_of(env)),
             "validation_fraction": 0.5,
         }
-        for name, group in groups.items()
+        for env, tasks in levels.items()
     }
 
 
 def store_of(env: str) -> str:
-    """Return the name of the folder of the store with an environment."""
-    return f"{STORE}-{env.removeprefix(GYM)}".replace("/", "-") if env.startswith(GYM) else STORE
+    """Return the name of the folder of the store of an environment, in the private part."""
+    return f"{PRIVATE}/{env.removeprefix(GYM).replace('/', '-')}"
 
 
 def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
@@ -196,11 +188,8 @@ PLAYERS: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
 """Weight and habits of each kind by its name, the default one first."""
 
 
-def mixed_policy(environments: Collection[str]) -> dict[str, Any]:
-    """Return the config of the policy that plays the benchmark."""
-    habits = {
-        name: {env: dict(changes) for env, changes in kind["habits"].items() if env in environments}
-        for name, kind in PLAYERS.items()
-    }
+def mixed_policy(env: str) -> dict[str, Any]:
+    """Return the config of the policy that plays an environment of the benchmark."""
     weights = {name: kind["weight"] for name, kind in PLAYERS.items()}
+    habits = {name: {env: kind["habits"][env]} for name, kind in PLAYERS.items() if env in kind["habits"]}
     return {"name": "mixed", "options": {"weights": weights, "habits": habits}}

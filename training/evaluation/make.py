@@ -10,6 +10,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def make_benchmark(
         PivotError: an environment cannot be made, a store cannot be built, or the folder cannot be written.
         TrainingError: the folder was begun with the other kind of secret, or an environment has no failure.
     """
-    counts = levels_of(levels, share)
+    counts = {env: max(8, round(share * count)) for env, count in levels.items()}
     check_ready(counts)
     secret = _secret_of(root, private)
     for name, config in store_configs(counts, derive_seed("benchmark", secret)).items():
@@ -156,11 +157,6 @@ def make_benchmark(
     )
 
 
-def levels_of(levels: Mapping[str, int], share: float) -> dict[str, int]:
-    """Return the number of levels per environment in a share of the benchmark."""
-    return {env: max(8, round(share * count)) for env, count in levels.items()}
-
-
 def _secret_of(root: Path, private: bool) -> str:
     """Return the secret of a benchmark; a random one is drawn once per folder, so that a build resumes."""
     storage = open_storage(root)
@@ -186,8 +182,7 @@ def check_made(benchmark: Benchmark, levels: Mapping[str, int], share: float, pr
     expected = {"environments": sorted(levels), "share": share, "private": private}
     if found != expected:
         raise TrainingError(
-            f"{benchmark.root} holds a benchmark of {found}, expected {expected}; choose another folder, or use it as "
-            "it is"
+            f"{benchmark.root} holds a benchmark of {found}, expected {expected}; choose another folder, or use it"
         )
     return benchmark
 
@@ -200,11 +195,7 @@ class ItemMaker:
         self._storage = open_storage(root)
         self._secret = secret
         self._solver = solver
-
-    @property
-    def profile(self) -> EnvProfile:
-        """Description of the environment."""
-        return environment(plugin_of(self.env)).profile
+        self._profile = environment(plugin_of(env)).profile
 
     def hash(self, *parts: str) -> str:
         """Return a name that nobody can compute without the secret."""
@@ -214,15 +205,15 @@ class ItemMaker:
         """Deal episodes to the questions, each to one; too few of them are shared in proportion."""
         exact = self._solver.kind == "exact"
         asks = [ask for ask in ASKS if exact or ask.question in ("locate", "credit")]
-        asks = [replace(ask, log=twin_log(self.profile)) if ask.question == "twin" else ask for ask in asks]
+        asks = [replace(ask, log=twin_log(self._profile)) if ask.question == "twin" else ask for ask in asks]
         shuffled = sorted(certified, key=lambda each: self.hash(each.name))
         dealt: dict[Ask, list[Certified]] = {ask: [] for ask in asks}
         for lost in (True, False):
-            pile = iter([each for each in shuffled if (each.pivot_step is not None) == lost])
-            wanted = [max(bool(count), round(share * count)) for ask in asks for count in [_count(ask, lost)]]
-            scale = min(1.0, sum((each.pivot_step is not None) == lost for each in certified) / max(1, sum(wanted)))
-            for ask, count in zip(asks, wanted, strict=True):
-                dealt[ask] += [each for _, each in zip(range(int(scale * count)), pile, strict=False)]
+            pile = [each for each in shuffled if (each.pivot_step is not None) == lost]
+            wanted = [max(bool(n), round(share * n)) for n in (ask.failures if lost else ask.others for ask in asks)]
+            bounds = [min(len(pile), sum(wanted)) * bound // max(1, sum(wanted)) for bound in accumulate(wanted)]
+            for ask, first, last in zip(asks, [0, *bounds], bounds, strict=False):
+                dealt[ask] += pile[first:last]
         return dealt
 
     def items(
@@ -245,7 +236,7 @@ class ItemMaker:
     def question(self, ask: Ask, certified: Certified) -> tuple[Item, Truth] | None:
         """Return the item of a question about an episode, and its truth; None where the solver proves no answer."""
         truth = Truth("", certified.level, certified.pivot_step, certified.failure_mode)
-        choices, step = tuple(self.profile.failure_modes), None
+        choices, step = tuple(self._profile.failure_modes), None
         if ask.question == "safe":
             choices = tuple(solver_type(plugin_of(self.env)).actions_of(certified.episode.episode["initial_state"]))
             open_steps = [t for t, turn in enumerate(certified.turns) if 0 < len(turn.safe_actions) < len(choices)]
@@ -270,14 +261,13 @@ class ItemMaker:
             return
         pair = self.hash("pair", certified.name)
         row = certified.episode.episode
-        mine = (row["initial_state"], certified.level, certified.pivot_step, certified.failure_mode)
+        mine = row["initial_state"], Truth("", certified.level, certified.pivot_step, certified.failure_mode)
         sides = enumerate((mine, twin))  # the order of the files does not say which is the episode
-        for side, (state, level, step, mode) in sorted(sides, key=lambda each: self.hash(pair, str(each[0]))):
-            picture = certified.episode.frames.image(
-                twins.collage(state, row["actions"]), certified.episode.steps[0]["frame_id"]
-            )
-            item = self._item(certified, ask, picture["bytes"], tuple(self.profile.failure_modes), None, str(side))
-            yield item, Truth(item.item_id, level, step, mode, pair=pair)
+        for side, (state, truth) in sorted(sides, key=lambda each: self.hash(pair, str(each[0]))):
+            pixels, frame = twins.collage(state, row["actions"]), certified.episode.steps[0]["frame_id"]
+            picture = certified.episode.frames.image(pixels, frame)["bytes"]  # in the format of the frames
+            item = self._item(certified, ask, picture, tuple(self._profile.failure_modes), None, str(side))
+            yield item, replace(truth, item_id=item.item_id, pair=pair)
 
     def _item(
         self, certified: Certified, ask: Ask, picture: bytes, choices: tuple[str, ...], step: int | None, side: str = ""
@@ -298,7 +288,7 @@ class ItemMaker:
             step=step,
             choices=choices,
             prompt=prompt_text(
-                self.profile,
+                self._profile,
                 ask.question,
                 ask.log,
                 horizon=row["horizon"],
@@ -320,10 +310,6 @@ class ItemMaker:
                 each = next(piles[not (ask.others and place % 4 == 1)], None)
                 if each is not None and (made := self.question(ask, each)) is not None:
                     yield Example(made[0], true_reply(*made))
-
-
-def _count(ask: Ask, lost: bool) -> int:
-    return ask.failures if lost else ask.others
 
 
 # Prompts: pictures, one log, one question, JSON only; no prompt says how the episode ended

@@ -7,7 +7,7 @@ environment's own generator; the logged actions are played in each, and its solv
 import json
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...collage import collage
 from ...collage.layout import episode_tiles
@@ -18,11 +18,11 @@ from ...datasets.store.config import environment
 from ...environments.base import EnvProfile, Task
 from ...solvers.base import Case, Solver, Verdict
 from .episodes import Certified, config_of
-from .items import LOGS, canonical_level, pixels_digest, plugin_of
+from .items import LOGS, Truth, canonical_level, pixels_digest, plugin_of
 
-POOL = 2000
+POOL = 1000
 """Generated levels that may hold the twins of an environment, in the whole benchmark."""
-LEAST = 400
+LEAST = 200
 """Levels of the smallest share."""
 FITTING = 15
 """Candidates with the logged effects that are labelled; of these, every pivot is as likely as another."""
@@ -31,16 +31,6 @@ FITTING = 15
 def twin_log(profile: EnvProfile) -> str:
     """Return the log of twins: the actions alone where the full one measures the way to the goal."""
     return LOGS["dist" in profile.log_fields]
-
-
-class Twin(NamedTuple):
-    """A level with its label for the actions of an episode."""
-
-    initial_state: str
-    level: str
-    """Canonical level."""
-    pivot_step: int
-    failure_mode: str
 
 
 class Twins:
@@ -61,8 +51,8 @@ class Twins:
             for task in tasks:
                 self._pool.setdefault(task.instruction, []).append(task)
 
-    def of(self, certified: Certified) -> Twin | None:
-        """Return a twin of a failure; None without any."""
+    def of(self, certified: Certified) -> tuple[str, Truth] | None:
+        """Return the level of a twin of a failure, and its truth; None without any."""
         row = certified.episode.episode
         infos = [json.loads(step["info"]) for step in certified.episode.steps]
         rng = random.Random(derive_seed("twin", self._secret, certified.name))
@@ -83,7 +73,7 @@ class Twins:
                 if (level := self._level(task)) not in self._used:
                     self._used.add(level)
                     self._pool[row["instruction"]].remove(task)
-                    return Twin(task.initial_state, level, pivot, label.failure_mode)
+                    return task.initial_state, Truth("", level, pivot, label.failure_mode)
         return None
 
     def _fits(self, task: Task, actions: Sequence[str], infos: Sequence[dict[str, Any]]) -> bool:
