@@ -30,11 +30,13 @@ from .baselines import SILENT, measure_baselines
 from .controls import true_reply
 from .episodes import (
     Certified,
+    Twins,
     check_ready,
     read_episodes,
     simulator_versions,
     store_configs,
     store_of,
+    twin_log,
 )
 from .items import (
     EXAMPLES,
@@ -52,15 +54,14 @@ from .items import (
     read_secret,
     write_benchmark,
 )
-from .twins import Twins, twin_log
 
 LEVELS: Mapping[str, int] = {
     **dict.fromkeys(("sokoban", "frozenlake", "navigation", "primitiveskill", "svg"), 2000),
-    **dict.fromkeys(("gym:MiniGrid-LavaCrossingS9N2-v0", "gym:Taxi-v4"), 1000),
+    **dict.fromkeys(("gym:MiniGrid-LavaCrossingS9N2-v0", "gym:Taxi-v4"), 400),
 }
 """Number of levels per environment, each played once."""
 
-OTHER_LEVELS = 1000
+OTHER_LEVELS = 400
 """Number of levels of any other gymnasium environment."""
 
 PUBLIC_SECRET = hashlib.sha256(f"PIVOT benchmark {VERSION}".encode()).hexdigest()[:32]
@@ -178,11 +179,11 @@ def check_made(benchmark: Benchmark, levels: Mapping[str, int], share: float, pr
         TrainingError: its environments, its share or the kind of its secret differ.
     """
     facts = benchmark.facts
-    found = {"environments": sorted(facts["items"]), "share": facts["share"], "private": facts["private"]}
+    settings = {"environments": sorted(facts["items"]), "share": facts["share"], "private": facts["private"]}
     expected = {"environments": sorted(levels), "share": share, "private": private}
-    if found != expected:
+    if settings != expected:
         raise TrainingError(
-            f"{benchmark.root} holds a benchmark of {found}, expected {expected}; choose another folder, or use it"
+            f"{benchmark.root} holds a benchmark of {settings}, expected {expected}; choose another folder, or use it"
         )
     return benchmark
 
@@ -210,8 +211,8 @@ class ItemMaker:
         dealt: dict[Ask, list[Certified]] = {ask: [] for ask in asks}
         for lost in (True, False):
             pile = [each for each in shuffled if (each.pivot_step is not None) == lost]
-            wanted = [max(bool(n), round(share * n)) for n in (ask.failures if lost else ask.others for ask in asks)]
-            bounds = [min(len(pile), sum(wanted)) * bound // max(1, sum(wanted)) for bound in accumulate(wanted)]
+            sizes = [max(bool(n), round(share * n)) for n in (ask.failures if lost else ask.others for ask in asks)]
+            bounds = [min(len(pile), sum(sizes)) * bound // max(1, sum(sizes)) for bound in accumulate(sizes)]
             for ask, first, last in zip(asks, [0, *bounds], bounds, strict=False):
                 dealt[ask] += pile[first:last]
         return dealt
