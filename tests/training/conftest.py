@@ -111,13 +111,13 @@ LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
 def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The same with a gymnasium environment."""
     pytest.importorskip("minigrid")
-    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 120})
+    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 80})
 
 
 def _make(root: Path, levels: dict[str, int]) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         if LAVA in levels:  # the search of a MiniGrid's level takes long
-            patch.setattr(episodes, "LEAST", 20)
+            patch.setattr(episodes, "LEAST", 8)
             patch.setattr(episodes, "FITTING", 3)
         made = make_benchmark(root, pivot.build, levels=levels, share=0.1, learned=False)
     return Made(made, {env: read_episodes(Store.open(root / store_of(env)), env)[TRAIN] for env in levels})

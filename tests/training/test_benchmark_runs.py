@@ -199,7 +199,7 @@ def test_the_public_part_is_asked_and_its_maintainer_scores(benchmark: Benchmark
     secret = json.loads((benchmark.root / "private/secret.json").read_text(encoding="utf-8"))["secret"]
     assert len(bytes.fromhex(secret)) == 16
     written = b"".join((root / name).read_bytes() for name in ("items.jsonl", "benchmark.json", "baselines.json"))
-    assert not [word for word in (b"episode-v", b"seed", b"player", secret.encode()) if word in written]
+    assert not [word for word in (b"episode-v", b'"seed', b'"player', secret.encode()) if word in written]
     facts = {"version", "private", "share", "items", "versions", "canary", "public", "fingerprint"}
     assert set(benchmark.facts) == facts and {len(name) for name in benchmark.items} == {24}
     with served(knows(benchmark)) as server:
@@ -335,7 +335,7 @@ def test_gymnasium_environments_have_every_task_and_no_level_on_both_sides(gym_b
     made = gym_benchmark.benchmark
     assert made.environments == ["frozenlake", LAVA] and "minigrid" in made.facts["versions"]
     mine = [item for item in made.items.values() if item.env == LAVA]
-    assert {item.question for item in mine} >= {"locate", "safe", "credit"}
+    assert {item.question for item in mine} >= {"locate", "credit"}
     truths = [made.truths[item.item_id] for item in mine]
     assert {"deadlock", "timeout"} & {truth.failure_mode for truth in truths}
     for env, episodes in gym_benchmark.fitting.items():

@@ -261,11 +261,11 @@ def test_a_name_is_data(benchmark: Benchmark, tmp_path: Path, name: str) -> None
 
 
 def of_kind(benchmark: Benchmark, question: str) -> Item:
-    """The first item of a question that has a pivot."""
+    """The first item of a question that has a pivot and several steps."""
     return next(
         item
         for item in benchmark.items.values()
-        if item.question == question and benchmark.truths[item.item_id].pivot_step is not None
+        if item.question == question and item.num_steps > 2 and benchmark.truths[item.item_id].pivot_step is not None
     )
 
 
