@@ -34,9 +34,8 @@ def compare(options: CompareOptions) -> None:
 
     pivot compare runs/monday runs/tuesday
     """
-    old, new = options.old, options.new
-    comparisons = compare_stores(old, new)
-    out.print(f"{old} (old) against {new} (new)")
+    comparisons = compare_stores(options.old, options.new)
+    out.print(f"{options.old} (old) against {options.new} (new)")
     for env, some in groupby(comparisons, lambda each: each.env):
         show_table(env, HEADER, screen_rows(list(some)))
     out.print("*: the 95 % confidence interval of the difference excludes 0 (needs 20 levels)")
