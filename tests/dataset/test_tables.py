@@ -17,6 +17,7 @@ from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.base import LabelledShard
 from pivot.datasets.export.dataset import DatasetExporter
+from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.dataset_rows import FrameReader
 from pivot.datasets.store.parquet import read_table, write_tables
 from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
@@ -26,11 +27,13 @@ from pivot.datasets.store.tables import (
     rollout_tables,
     steps_by_episode,
     stored_rollouts,
+    stored_verdict,
 )
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
+from pivot.solvers.base import Case
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import Patient, Rows, build_small, change_rows, need_at_pivots, problems, read_rows
 
@@ -151,6 +154,16 @@ def test_only_complete_failures_reach_the_labeller(tables: dict[TableSchema, pa.
             json.dumps(json.loads(step["info"]), sort_keys=True) for step in mine
         ]
         assert episode.num_steps == len(episode.rewards) == len(mine)
+
+
+def test_a_stored_label_is_the_verdict(small_store: Path) -> None:
+    store = Store.open(small_store)
+    for shard in store.config.shards():
+        episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
+        for label in store.read(LABELS, shard).to_pylist():
+            episode = episodes[label["episode_id"]]
+            case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
+            assert solver_type(shard.env)().certify([case]) == [stored_verdict(label)]
 
 
 def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:

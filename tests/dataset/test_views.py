@@ -93,6 +93,12 @@ def test_the_pooled_rates_of_the_paper() -> None:
     assert round(100 * pooled["sigma0_rate"], 1) == 13.6
 
 
+def test_blocks_are_cut_in_order_of_sample_index() -> None:
+    episodes = [_episode(number, 1.0 if number < 8 else 0.0) for number in range(16)]
+    groups = Planted(list(reversed(episodes))).rows("SELECT successes FROM groups ORDER BY block")
+    assert [row["successes"] for row in groups] == [8, 0]
+
+
 def test_errors_are_in_no_group() -> None:
     episodes = [_episode(number, None if number in (2, 5) else 0.0) for number in range(10)]
     (group,) = Planted(episodes).rows("SELECT * FROM groups")
