@@ -43,7 +43,7 @@ def test_the_rest_works_without(hidden: str, tmp_path: Path) -> None:
     assert not any(hidden == name for _, name, *_ in rows)
     assert f"unknown environment {hidden!r}; registered: {', '.join(left)}" in str(error_of("build", hidden))
     for name in left:
-        assert f"--set {name}.KEY=VALUE" in run("settings", name)
+        assert f"--set {name}.KEY=VALUE" in run("doctor", name)
     run("build", *left, "--out", tmp_path / "plan", "--tasks", "2", "--dry-run")
 
     puzzle = next(name for name in left if name in ("frozenlake", "sokoban"))
