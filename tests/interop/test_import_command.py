@@ -75,7 +75,7 @@ def test_every_setting_of_a_dialect_has_help(tmp_path: Path, name: str) -> None:
     kind = plugins.load("importers", name).config_type
     assert set(kind.model_fields) == set(DIALECTS[name])
     assert all(len(field.description or "") > 20 for field in kind.model_fields.values())
-    shown = run("settings", name)
+    shown = run("doctor", name)
     assert all(key in shown for key in DIALECTS[name])
     (tmp_path / "source").mkdir()
     error = error_of("import", tmp_path / "source", "--format", name, "--option", "grammar=x", "--out", tmp_path / "o")
