@@ -16,10 +16,10 @@ The main commands are functions here, which the command line calls::
 ``pivot.relabel``, ``probe``, ``merge``, ``prune``, ``export``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
 ``make_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and ``evaluate_policy`` are named like their
 commands. ``pivot.import_rollouts`` is ``pivot import``. Without a command:
-``pivot.certify_batch`` labels many episodes in memory, ``pivot.pairs`` and ``pivot.corrections`` make rows for a
-trainer of them, ``pivot.credit`` returns the needed turns, slack and score of each turn, ``pivot.explore`` searches a
-level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of your own trainer for
-``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
+``pivot.certify_batch`` labels many episodes in memory, ``pivot.pairs``, ``pivot.corrections`` and
+``pivot.analyzer_rows`` make rows for a trainer of them, ``pivot.credit`` returns the needed turns, slack and score of
+each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
+your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
 
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
@@ -32,7 +32,7 @@ from .core.version import __version__
 if TYPE_CHECKING:
     from .core.admission import allow_code
     from .core.progress import Reporter
-    from .datasets.export.memory import corrections, pairs
+    from .datasets.export.memory import analyzer_rows, corrections, pairs
     from .datasets.sql.views import query_frame as query
     from .datasets.store.config import RunConfig
     from .datasets.store.nights import load_store
@@ -87,6 +87,7 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "allow_code",
+    "analyzer_rows",
     "build",
     "certify",
     "certify_batch",

@@ -1,14 +1,24 @@
-"""``pivot.pairs`` and ``pivot.corrections``: rows for a trainer from verdicts and trajectories, in memory."""
+"""Rows for a trainer from verdicts and trajectories in memory: ``pairs``, ``corrections``, ``analyzer_rows``."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
+from ...collage import collage
 from ...core.errors import CertifyError
+from ...core.plugins import Settings
+from ...environments.gym.environment import GymEnv
+from ...labeling.analyzer import analyzer_text
+from ...labeling.domains import domain_of
+from ...labeling.episode import FailedEpisode
+from ...labeling.label import guidance_request, write_guidance
+from ...labeling.target import build_target
+from ...labeling.writers.template import TemplateWriter
 from ...rollouts.dialect import Dialect
 from ...rollouts.replies import Said, Writer
 from ...solvers.base import Unsolved, Verdict
@@ -102,6 +112,88 @@ def corrections(
     return [{**row, "completion": _answer(reply(row["action"]))} for row, *_ in turns]
 
 
+def analyzer_rows(
+    verdicts: Iterable[Verdict | Unsolved],
+    trajectories: Iterable[Mapping[str, Any]],
+    task: str,
+    *,
+    make_env: "Callable[..., gymnasium.Env[Any, Any]] | None" = None,
+    actions_by_name: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """Return rows from which an Analyzer learns to read a failure: collage and action log, and the label as JSON.
+
+    Prompt, collage and target are those of a store that is built with ``--log actions``. A failure that no action lost
+    has no row.
+
+    Args:
+        verdicts: answers of :func:`pivot.certify_batch`; an ``Unsolved`` gives no row.
+        trajectories: its episodes. ``frames`` has the picture before each action, RGB, shape (height, width, 3);
+            without it ``make_env`` draws them, and has to make environments with ``render_mode="rgb_array"``.
+        task: what the agent was to do, a sentence.
+        make_env: see :func:`pairs`.
+        actions_by_name: see :func:`pairs`.
+
+    Returns:
+        Rows with ``prompt``, ``completion`` and ``images`` in TRL's conversational form, ``pivot_step``,
+        ``failure_mode`` and ``index``, that of the trajectory.
+
+    Raises:
+        CertifyError: verdicts and trajectories do not belong together, or pictures are missing.
+    """
+    profile, writer = replace(GymEnv.profile, task_description=task), TemplateWriter(Settings())
+    rows: list[Row] = []
+    for index, verdict, trajectory, env, named, names in _labelled(verdicts, trajectories, make_env, actions_by_name):
+        if verdict.fallback or verdict.infeasible_at_start:
+            continue
+        frames = list(trajectory.get("frames", ()))[: len(names)]
+        if not frames and env is not None:
+            frames = _drawn(env, trajectory, [named.get(name) for name in names])
+        if len(frames) < len(names):
+            raise CertifyError(
+                f"trajectories[{index}]: found {len(frames)} frames for {len(names)} actions; record a picture before "
+                'each, or pass make_env with render_mode="rgb_array"'
+            )
+        ids = tuple(f"{index}-{t}" for t in range(len(names) + 1))
+        nothing: list[Any] = [None] * len(names)
+        episode = FailedEpisode(
+            *(f"{index} {' '.join(names)}", profile.name, profile.version, {}, str(index), task, "{}"),
+            *(trajectory["horizon"], names, nothing, [0.0] * len(names), [{}] * len(names), [True] * len(names), ids),
+        )
+        request = guidance_request(profile, episode, verdict)
+        ((_, guidance),) = write_guidance(writer, {0: request}).items()
+        assert guidance.choice is not None, "the template always chooses"
+        reason = domain_of(profile.name).sentences.render(guidance.choice, episode.episode_id)
+        text = {"type": "text", "text": analyzer_text(profile, episode, log="actions")}
+        rows.append(
+            {
+                "prompt": [{"role": "user", "content": [{"type": "image"}, text]}],
+                "completion": _answer(build_target(verdict.pivot_step, verdict.failure_mode, reason)),
+                "images": [Image.fromarray(collage([np.asarray(frame, np.uint8) for frame in frames]))],
+                "pivot_step": verdict.pivot_step,
+                "failure_mode": verdict.failure_mode,
+                "index": index,
+            }
+        )
+    return rows
+
+
+def _drawn(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any]) -> list[Any]:
+    """Return the picture before each action of a replay; none where the environment draws none."""
+    env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))
+    frames: list[Any] = []
+    for action in actions:
+        try:
+            frame = env.render()
+        except NotImplementedError:
+            return []
+        if not isinstance(frame, np.ndarray):
+            return []
+        frames.append(frame.copy())
+        if action is not None:
+            env.step(own(action))
+    return frames
+
+
 def _turns(
     verdicts: Iterable[Verdict | Unsolved],
     trajectories: Iterable[Mapping[str, Any]],
@@ -110,28 +202,13 @@ def _turns(
     actions_by_name: Mapping[str, Any] | None,
 ) -> Iterator[tuple[Row, Verdict, Mapping[str, Any], list[str]]]:
     """Yield the turns of the plan of each labelled failure with prompt and action, and the names of its actions."""
-    answers, played = [*verdicts], read_trajectories(trajectories)
-    if len(answers) != len(played):
-        raise CertifyError(f"verdicts: found {len(answers)} for {len(played)} trajectories, expected one for each")
-    if not any(isinstance(each, Verdict) for each in answers) and answers:
-        warnings.warn(f"no episode has a label, so there are no rows; the first: {answers[0]}", stacklevel=3)
-    for index, (verdict, trajectory) in enumerate(zip(answers, played, strict=True)):
-        if not isinstance(verdict, Verdict) or not verdict.witness:
+    for index, verdict, trajectory, env, named, names in _labelled(verdicts, trajectories, make_env, actions_by_name):
+        if not verdict.witness:
             continue
-        env = None if make_env is None else made(make_env, trajectory)
-        named = dict(actions_by_name or {}) if env is None else members(env, actions_by_name)
         pivot, recorded = verdict.pivot_step, list(trajectory.get("observations", ()))
         if env is None and len(recorded) <= pivot:
             raise CertifyError(
                 f"observations: found {len(recorded)}, expected one before each action; record them, or pass make_env"
-            )
-        if not named and not all(isinstance(action, str) for action in trajectory["actions"]):
-            raise CertifyError("actions: found numbers without names; pass actions_by_name, or make_env")
-        names = [name_of(named, action) for action in trajectory["actions"]]
-        if isinstance(verdict, OwnVerdict) and verdict.actions != tuple(names):
-            raise CertifyError(
-                f"verdicts[{index}]: found the label of the actions {shown(verdict.actions)}, expected "
-                f"{shown(tuple(names))}; pass trajectories in the order of the labels, and the same actions_by_name"
             )
         taken, seen = [*names[:pivot], *verdict.witness], recorded[: pivot + 1]
         if env is not None:
@@ -142,6 +219,34 @@ def _turns(
         for t, action in enumerate(taken[pivot : len(seen)], pivot):
             cells = _prompt_cells(prompt(seen[t], [*zip(seen[:t], taken[:t], strict=True)]))
             yield {**cells, "action": action, "t": t, "index": index}, verdict, trajectory, names
+
+
+def _labelled(
+    verdicts: Iterable[Verdict | Unsolved],
+    trajectories: Iterable[Mapping[str, Any]],
+    make_env: Any,
+    actions_by_name: Mapping[str, Any] | None,
+) -> Iterator[tuple[int, Verdict, Mapping[str, Any], Any, dict[str, Any], list[str]]]:
+    """Yield each labelled failure: index, label, episode, environment, actions by name, and names of its actions."""
+    answers, played = [*verdicts], read_trajectories(trajectories)
+    if len(answers) != len(played):
+        raise CertifyError(f"verdicts: found {len(answers)} for {len(played)} trajectories, expected one for each")
+    if not any(isinstance(each, Verdict) for each in answers) and answers:
+        warnings.warn(f"no episode has a label, so there are no rows; the first: {answers[0]}", stacklevel=4)
+    for index, (verdict, trajectory) in enumerate(zip(answers, played, strict=True)):
+        if not isinstance(verdict, Verdict):
+            continue
+        env = None if make_env is None else made(make_env, trajectory)
+        named = dict(actions_by_name or {}) if env is None else members(env, actions_by_name)
+        if not named and not all(isinstance(action, str) for action in trajectory["actions"]):
+            raise CertifyError("actions: found numbers without names; pass actions_by_name, or make_env")
+        names = [name_of(named, action) for action in trajectory["actions"]]
+        if isinstance(verdict, OwnVerdict) and verdict.actions != tuple(names):
+            raise CertifyError(
+                f"verdicts[{index}]: found the label of the actions {shown(verdict.actions)}, expected "
+                f"{shown(tuple(names))}; pass trajectories in the order of the labels, and the same actions_by_name"
+            )
+        yield index, verdict, trajectory, env, named, names
 
 
 def _replayed(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any], recorded: list[Any]) -> list[Any]:

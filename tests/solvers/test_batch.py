@@ -11,7 +11,9 @@ import numpy as np
 import pivot
 import pytest
 from pivot import Unsolved, Verdict
+from pivot.collage import collage
 from pivot.core.errors import CertifyError
+from pivot.labeling.target import parse_target
 from pivot.solvers import api
 from pivot.solvers.closure import batch
 
@@ -197,6 +199,43 @@ def test_bad_episodes_have_a_reason_and_stop_nothing(played: list[dict[str, Any]
         pivot.pairs(answers, [good], lambda *_: "")
     with pytest.raises(CertifyError, match="record them, or pass make_env"):
         pivot.pairs(answers[-1:], [_bare(good)], lambda *_: "")
+
+
+class DrawnCave(Cave):
+    """Draws its agent as a white pixel."""
+
+    def render(self) -> Any:
+        picture = np.zeros((SIZE, SIZE, 3), np.uint8)
+        picture[self.at] = 255
+        return picture
+
+
+def test_rows_for_an_analyzer_show_the_played_episode_and_its_label(
+    played: list[dict[str, Any]], verdicts: list[Any]
+) -> None:
+    rows = pivot.analyzer_rows(verdicts, played, "Cross the cave.", make_env=DrawnCave, **BY_NAME)
+    assert len(rows) == sum(not verdict.fallback for verdict in verdicts) > 40
+    recorded = []
+    for row in rows:
+        trajectory, verdict = played[row["index"]], verdicts[row["index"]]
+        target = parse_target(row["completion"][0]["content"])
+        assert (target.pivot_step, target.failure_mode) == (verdict.pivot_step, verdict.failure_mode)
+        assert verdict.witness[0] in target.failure_reason
+        image, text = row["prompt"][0]["content"]
+        assert image == {"type": "image"} and "Cross the cave." in text["text"]
+        log = [line for line in text["text"].splitlines() if line.startswith("step ")]
+        assert [line.split()[-1] for line in log] == [f"action={each}" for each in trajectory["actions"]], log
+        frames = []
+        for r, c in _states(trajectory)[:-1]:
+            frames.append(np.zeros((SIZE, SIZE, 3), np.uint8))
+            frames[-1][r, c] = 255
+        assert (np.asarray(row["images"][0]) == collage(frames)).all()
+        recorded.append({**trajectory, "frames": frames})
+    bare = [verdicts[row["index"]] for row in rows]
+    again = pivot.analyzer_rows(bare, recorded, "Cross the cave.", actions_by_name=BY_NAME["actions_by_name"])
+    assert [each["images"] for each in again] == [each["images"] for each in rows]
+    with pytest.raises(CertifyError, match=r"trajectories\[0\]: found 0 frames .*render_mode"):
+        pivot.analyzer_rows(verdicts, played, "Cross the cave.", make_env=Cave, **BY_NAME)
 
 
 class OneBuffer(Cave):
