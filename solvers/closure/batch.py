@@ -39,11 +39,12 @@ def verdicts(
             names = _names(graph, named, trajectory)
             answer = graph.certify(names, trajectory["horizon"])
             if isinstance(answer, Verdict):
+                env = made(make_env, trajectory)
                 if len(trajectory.get("rewards", ())) or len(trajectory.get("observations", ())):
-                    compare_replay(made(make_env, trajectory), graph, named, names, trajectory)
+                    compare_replay(env, graph, named, names, trajectory)
                 if len(names) < trajectory["horizon"] and graph.walk(names)[-1] >= 0:
                     early.append(index)
-                answer = with_actions(answer, names)
+                answer = with_actions(answer, names, env, named, trajectory)
             yield answer
         except CertifyError as error:
             yield _unsolved(graph, error)

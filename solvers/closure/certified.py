@@ -1,7 +1,9 @@
 """Labels of episodes of a live environment: after the episode, or turn by turn during it."""
 
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from html import escape
 from math import inf
@@ -11,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from ...core.errors import CertifyError
+from ...core.images import encode_png
 from ..base import Unsolved, Verdict
 from .actions import members, own
 from .advice import naming_code, plain, short
@@ -19,11 +22,13 @@ from .graph import Graph
 from .worlds import Env, made_by
 
 CACHED_LEVELS = 64
+_GAP = 8
+"""Width of the space between two pictures, pixels."""
 DEPTH = 200
 """Least depth of a search for one episode; no label needs more than its horizon, but a dead end may."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnVerdict(Verdict):
     """The label of a failed episode of an environment of one's own, which no store has."""
 
@@ -31,9 +36,11 @@ class OwnVerdict(Verdict):
     """Names of the actions of the episode."""
 
     def _repr_html_(self) -> str:
-        """Return the label as a table that begins with the action at the pivot."""
+        """Return the label as a table that begins with the action at the pivot, and what was seen before and after."""
         first = f"<table><tr><th>action at the pivot</th><td>{escape(self.actions[self.pivot_step])}</td></tr>"
-        return Verdict._repr_html_(self).replace("<table>", first)
+        picture = getattr(self, "_picture", b"")
+        shown = f'<img alt="before and after it" src="data:image/png;base64,{b64encode(picture).decode()}">'
+        return Verdict._repr_html_(self).replace("<table>", first) + (shown if picture else "")
 
 
 @naming_code()
@@ -60,12 +67,26 @@ def certify_played(
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     if len(rewards):
         compare_replay(made, graph, named, names, {"seed": seed, "rewards": rewards, **settings})
-    return with_actions(answer, names)
+    return with_actions(answer, names, made, named, {"seed": seed, **settings})
 
 
-def with_actions(answer: Verdict, names: Sequence[str]) -> OwnVerdict:
-    """Return a label with the actions of its episode."""
-    return OwnVerdict(**{each.name: getattr(answer, each.name) for each in fields(Verdict)}, actions=tuple(names))
+def with_actions(
+    answer: Verdict, names: Sequence[str], env: Env, named: Mapping[str, Any], recorded: Mapping[str, Any]
+) -> OwnVerdict:
+    """Return a label with the actions of its episode, and with two pictures if the environment draws RGB arrays."""
+    verdict = OwnVerdict(**{each.name: getattr(answer, each.name) for each in fields(Verdict)}, actions=tuple(names))
+    if getattr(env, "render_mode", None) == "rgb_array":
+        with suppress(Exception):  # foreign code, whose pictures decide nothing
+            env.reset(seed=recorded.get("seed"), options=recorded.get("options"))
+            pictures: list[Any] = []
+            for step, name in enumerate(names[: answer.pivot_step + 1]):
+                pictures = [np.array(env.render(), np.uint8)] if step == answer.pivot_step else []
+                if name in named:
+                    env.step(own(named[name]))
+            pictures.append(np.array(env.render(), np.uint8))
+            gap = np.full((len(pictures[0]), _GAP, 3), 255, np.uint8)
+            object.__setattr__(verdict, "_picture", encode_png(np.hstack([pictures[0], gap, pictures[1]])))
+    return verdict
 
 
 def limits_of(horizon: int) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """``pivot.certify``: types, limits; many episodes of an environment of one's own, judged by a search of the test."""
 
+import base64
+import pickle
 import random
 import time
 from contextlib import suppress
@@ -13,6 +15,7 @@ import pytest
 from pivot import Unsolved, Verdict
 from pivot.collage import collage
 from pivot.core.errors import CertifyError
+from pivot.core.images import decode
 from pivot.labeling.target import parse_target
 from pivot.solvers import api
 from pivot.solvers.closure import batch
@@ -236,6 +239,19 @@ def test_rows_for_an_analyzer_show_the_played_episode_and_its_label(
     assert [each["images"] for each in again] == [each["images"] for each in rows]
     with pytest.raises(CertifyError, match=r"trajectories\[0\]: found 0 frames .*render_mode"):
         pivot.analyzer_rows(verdicts, played, "Cross the cave.", make_env=Cave, **BY_NAME)
+
+
+def test_a_notebook_shows_the_pictures_around_the_pivot(played: list[dict[str, Any]], verdicts: list[Any]) -> None:
+    class Rendered(DrawnCave):
+        render_mode = "rgb_array"
+
+    (answer,) = pivot.certify_batch(Rendered, played[:1], **NAMED)
+    assert isinstance(answer, Verdict) and answer == verdicts[0] == pickle.loads(pickle.dumps(answer))
+    picture = decode(base64.b64decode(answer._repr_html_().partition("base64,")[2].partition('"')[0]))
+    before, after_it = _states(played[0])[answer.pivot_step : answer.pivot_step + 2]
+    for place, (r, c) in ((picture[:, :SIZE], before), (picture[:, -SIZE:], after_it)):
+        assert place[r, c].tolist() == [255] * 3 and place.sum() == 255 * 3
+    assert "base64" not in verdicts[0]._repr_html_()
 
 
 class OneBuffer(Cave):
