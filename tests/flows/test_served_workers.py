@@ -120,6 +120,13 @@ def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 
 
+def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path) -> None:
+    with served() as server:
+        server.crowd = 16
+        build(config_at(server, {"sokoban": 12}, max_concurrency=16), tmp_path, 4)
+        assert server.log.most_in_flight == 16
+
+
 def test_a_slot_is_not_kept_by_the_process_that_returns_it() -> None:
     """Two loops share one slot: each gets about half of the turns, and it is never taken twice."""
     shared, turns, taken = threading.BoundedSemaphore(1), Counter[int](), 0
