@@ -102,11 +102,17 @@ what-maniskill: $(MANISKILL)/.installed  ## test the ManiSkill backend at full s
 what-maniskill: export PIVOT_MANISKILL_ALL = 1
 
 # Each library gets a separate environment: their dependencies exclude each other.
-what-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers and TRL; installs each in an environment of its own
+what-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers and TRL, and score rollouts by verl's reward manager; installs them
 	$(PYTHON) -m venv $(VENV)/verifiers
 	$(VENV)/verifiers/bin/pip install --quiet -e '.[testing,verifiers]'
 	$(VENV)/verifiers/bin/python -m pytest $(ANY_FOLDER) tests/interop/test_verifiers.py tests/interop/test_play.py
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/interop/test_trl.py
+	$(MANISKILL)/bin/pip install --quiet --no-deps --upgrade --target $(VENV)/verl $(VERL)
+	PYTHONPATH=$(CURDIR)/$(VENV)/verl $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/interop/test_verl_reward.py
+
+# What verl's reward manager imports; its engines need a GPU.
+VERL := verl==0.9.1 tensordict pyvers importlib-metadata zipp cloudpickle orjson omegaconf==2.3.0 \
+	antlr4-python3-runtime==4.9.3 hydra-core codetiming ray msgpack
 
 what-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py
