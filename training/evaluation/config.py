@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ...core.plugins import Settings
 from .items import Question
+from .predictions import NAME
 
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
@@ -18,8 +19,8 @@ POLICY_RESULT = "evaluation/policy.json"
 class AskedModel(Settings):
     """Settings of a model that is asked about items, of one's own dataset or of the benchmark."""
 
-    name: str = ""
-    """Name in tables; by default the model's."""
+    name: str = Field(default="", pattern=rf"{NAME}|^$", max_length=200)
+    """Name in tables, one line; by default the model's."""
     pictures: Pictures = "shown"
     """Treatment of the pictures: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
     shots: int = Field(default=0, ge=0, le=8)
