@@ -259,7 +259,9 @@ def test_a_flag_lets_a_query_see_more(tiny_store: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
-    with pytest.raises(ConfigError, match=r"the query failed: .*episode does not exist!; views: episodes, steps"):
+    with pytest.raises(
+        ConfigError, match=r'the query failed: .*episode does not exist! Did you mean "episodes".*; views: episodes'
+    ):
         query(tiny_store, "SELECT * FROM episode")
     assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
 
