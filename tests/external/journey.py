@@ -37,7 +37,7 @@ def journey(folder: Path, tests: Path) -> dict[str, Any]:
         "stats": command("stats", store),
         "peek": command("peek", store, "--env", "corridor"),
         "help": command("build", "--help"),
-        "settings": command("settings", "corridor"),
+        "settings": command("doctor", "corridor"),
     }
     rows: Any = datasets.load_dataset(str(store / "dataset"), "corridor", cache_dir=str(folder / "cache"))
     modes = rows["train"].features["failure_mode_id"]
