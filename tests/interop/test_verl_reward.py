@@ -11,8 +11,8 @@ verl: Any = pytest.importorskip("verl", reason="needs verl; run: make test WHAT=
 torch: Any = pytest.importorskip("torch")
 omegaconf: Any = pytest.importorskip("omegaconf")
 
-from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager  # noqa: E402 - after the skips
-from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: E402
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager  # noqa: E402  # pyright: ignore[reportMissingImports]
+from verl.trainer.ppo.reward import get_custom_reward_fn  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 FUNCTION = {"path": "pkg://pivot.interop.trainers.verl", "name": "compute_score"}
 RESPONSE = "<think>x</think><action>right</action>\nYou see the lake.\n<action>down</action>"
