@@ -41,6 +41,7 @@ LAYERS = (
 """Bottom to top; a module imports from its own layer and from layers before it."""
 OUTSIDE = ("tests", "benchmarks", "examples", "docs", "runs", "build", "dist")
 DATA = (
+    "collage/font.yaml",
     *(
         "py.typed",
         "flows/alerts.yaml",

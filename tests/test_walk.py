@@ -41,7 +41,6 @@ ELSEWHERE = {
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
-    r"pivot\.train_rl": "needs PyTorch; test_loop.py trains",
     r"from trl ": "needs PyTorch; test_stock_trainers.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
     r"verifiers": "needs the library; tests/interop has it",
