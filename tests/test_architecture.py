@@ -41,10 +41,13 @@ LAYERS = (
 """Bottom to top; a module imports from its own layer and from layers before it."""
 OUTSIDE = ("tests", "benchmarks", "examples", "docs", "runs", "build", "dist")
 DATA = (
-    "collage/font.yaml",
     *(
         "py.typed",
+        "collage/font.yaml",
+        "datasets/sql/views.yaml",
         "flows/alerts.yaml",
+        "interop/words.yaml",
+        "training/evaluation/players.yaml",
         "prefect.yaml",
         "interop/episode.schema.json",
         "datasets/export/card_template.md",
