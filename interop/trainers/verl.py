@@ -66,7 +66,8 @@ def compute_score(
 
     Returns:
         ``score``, ``acc`` (1 for success), ``episode_return``, ``credit``, and ``turn_rewards`` as JSON: the credit of
-        every turn. Turns that the model left out have an empty reply each.
+        every turn, ``null`` without a rule or where the solver gave up; the score is then the return alone. Turns that
+        the model left out have an empty reply each.
     """
     source = json.loads(ground_truth)
     game = _game(source["env"], json.dumps(source["settings"], sort_keys=True), rule)
@@ -75,14 +76,15 @@ def compute_score(
         if not play.is_over:
             play.take(reply)
     episode = play.finish()
-    credits_ = play.turn_rewards or []
+    turn_rewards = play.turn_rewards
+    gained = float(sum(turn_rewards or ()))
     play.close()
     return {
-        "score": episode.episode_return + credit_weight * sum(credits_),
+        "score": episode.episode_return + credit_weight * gained,
         "acc": float(episode.success is True),
         "episode_return": episode.episode_return,
-        "credit": float(sum(credits_)),
-        "turn_rewards": json.dumps(credits_),
+        "credit": gained,
+        "turn_rewards": json.dumps(turn_rewards),
     }
 
 

@@ -44,7 +44,7 @@ def verdicts(
                     compare_replay(env, graph, named, names, trajectory)
                 if len(names) < trajectory["horizon"] and graph.walk(names)[-1] >= 0:
                     early.append(index)
-                answer = with_actions(answer, names, env, named, trajectory)
+                answer = with_actions(answer, names, env, graph, named, trajectory)
             yield answer
         except CertifyError as error:
             yield _unsolved(graph, error)

@@ -67,11 +67,16 @@ def certify_played(
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     if len(rewards):
         compare_replay(made, graph, named, names, {"seed": seed, "rewards": rewards, **settings})
-    return with_actions(answer, names, made, named, {"seed": seed, **settings})
+    return with_actions(answer, names, made, graph, named, {"seed": seed, **settings})
 
 
 def with_actions(
-    answer: Verdict, names: Sequence[str], env: Env, named: Mapping[str, Any], recorded: Mapping[str, Any]
+    answer: Verdict,
+    names: Sequence[str],
+    env: Env,
+    graph: Graph,
+    named: Mapping[str, Any],
+    recorded: Mapping[str, Any],
 ) -> OwnVerdict:
     """Return a label with the actions of its episode, and with two pictures if the environment draws RGB arrays."""
     verdict = OwnVerdict(**{each.name: getattr(answer, each.name) for each in fields(Verdict)}, actions=tuple(names))
@@ -79,10 +84,10 @@ def with_actions(
         with suppress(Exception):  # foreign code, whose pictures decide nothing
             env.reset(seed=recorded.get("seed"), options=recorded.get("options"))
             pictures: list[Any] = []
-            for step, name in enumerate(names[: answer.pivot_step + 1]):
+            for step, action in enumerate(_taken(graph, named, names[: answer.pivot_step + 1])):
                 pictures = [np.array(env.render(), np.uint8)] if step == answer.pivot_step else []
-                if name in named:
-                    env.step(own(named[name]))
+                if action is not None:
+                    env.step(own(action))
             pictures.append(np.array(env.render(), np.uint8))
             gap = np.full((len(pictures[0]), _GAP, 3), 255, np.uint8)
             object.__setattr__(verdict, "_picture", encode_png(np.hstack([pictures[0], gap, pictures[1]])))
@@ -94,6 +99,11 @@ def limits_of(horizon: int) -> dict[str, Any]:
     return {"horizon": horizon, "max_depth": max(DEPTH, 4 * horizon)}
 
 
+def _taken(graph: Graph, named: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """Return the action of each turn; None for a turn without an action or with an illegal one."""
+    return [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
+
+
 def compare_replay(
     env: Env, graph: Graph, named: dict[str, Any], names: Sequence[str], recorded: Mapping[str, Any]
 ) -> None:
@@ -102,7 +112,7 @@ def compare_replay(
     Raises:
         CertifyError: a reward or an observation differs.
     """
-    actions = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
+    actions = _taken(graph, named, names)
     rewards, observations = recorded.get("rewards", ()), recorded.get("observations", ())
     if len(rewards) not in (0, len(actions)):
         raise CertifyError(f"rewards: found {len(rewards)}, expected {len(actions)}, one per action")

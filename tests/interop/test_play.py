@@ -148,6 +148,8 @@ def test_the_reward_for_verl_is_that_of_the_replayed_rollout() -> None:
         credits_ = scores_of(first.episode, "progress")
         assert whole["score"] == first.episode.episode_return + sum(credits_) and whole["acc"] == first.episode.success
         assert whole["turn_rewards"] == str(credits_)
+        plain = verl.compute_score(**said, solution_str="", extra_info={"replies": replies}, rule="none")
+        assert (plain["score"], plain["turn_rewards"]) == (first.episode.episode_return, "null")
         tags = [reply.partition("</think>")[2] for reply in replies]
         decoded = verl.compute_score(**said, solution_str="\n\nYou see the lake.\n".join(tags), extra_info={"index": 0})
         assert decoded["credit"] == whole["credit"] and decoded["acc"] == whole["acc"]

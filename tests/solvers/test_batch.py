@@ -254,6 +254,29 @@ def test_a_notebook_shows_the_pictures_around_the_pivot(played: list[dict[str, A
     assert "base64" not in verdicts[0]._repr_html_()
 
 
+class MaskedCave(DrawnCave):
+    """Forbids to leave the grid at its start, and raises if that is tried."""
+
+    render_mode = "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], {"action_mask": np.array([0, 1, 0, 1], np.int8)}
+
+    def step(self, action: Any) -> Any:
+        assert self.at != (0, 0) or int(action) in (1, 3), "an illegal action was played"
+        seen, *facts, _ = super().step(action)
+        legal = [0, 1, 0, 1] if self.at == (0, 0) else [1] * 4
+        return seen, *facts, {"action_mask": np.array(legal, np.int8)}
+
+
+def test_an_illegal_turn_is_not_played_for_the_pictures() -> None:
+    wasted = {"seed": 0, "horizon": 8, "actions": ["up", "down", "down"]}
+    with pytest.warns(UserWarning, match="stop before their horizon"):
+        (answer,) = pivot.certify_batch(MaskedCave, [wasted], illegal="invalid", **NAMED)
+    assert isinstance(answer, Verdict), answer
+    assert answer.pivot_step == 0 and "base64" in answer._repr_html_()
+
+
 class OneBuffer(Cave):
     """Fills one array in place, as fast environments do."""
 
