@@ -23,7 +23,7 @@ from ...rollouts.dialect import Dialect
 from ...rollouts.replies import Said, Writer
 from ...solvers.base import Unsolved, Verdict
 from ...solvers.cases import read_trajectories, shown
-from ...solvers.closure.actions import members, own
+from ...solvers.closure.actions import allowed, members, own
 from ...solvers.closure.batch import made
 from ...solvers.closure.certified import OwnVerdict, is_equal, name_of
 
@@ -179,9 +179,8 @@ def analyzer_rows(
 
 def _drawn(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any]) -> list[Any]:
     """Return the picture before each action of a replay; none where the environment draws none."""
-    env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))
     frames: list[Any] = []
-    for action in actions:
+    for _ in _played(env, trajectory, actions[:-1]):
         try:
             frame = env.render()
         except NotImplementedError:
@@ -189,8 +188,6 @@ def _drawn(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any]) -> l
         if not isinstance(frame, np.ndarray):
             return []
         frames.append(frame.copy())
-        if action is not None:
-            env.step(own(action))
     return frames
 
 
@@ -255,9 +252,7 @@ def _replayed(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any], r
     Raises:
         CertifyError: a recorded observation differs from that of the replay.
     """
-    seen = [deepcopy(env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))[0])]
-    for action in actions:  # a turn whose word is not an action counts as a turn without an action
-        seen.append(seen[-1] if action is None else deepcopy(env.step(own(action))[0]))
+    seen = [deepcopy(each) for each in _played(env, trajectory, actions)]
     equal = [is_equal(*each) for each in zip(recorded, seen, strict=False)]
     if False in equal:
         raise CertifyError(
@@ -265,6 +260,16 @@ def _replayed(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any], r
             "and the settings of the recorded episode"
         )
     return recorded if None in equal else seen
+
+
+def _played(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any]) -> Iterator[Any]:
+    """Yield the observations of a replay; None and an illegal action are turns without an action."""
+    seen, info = env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))
+    yield seen
+    for action in actions:
+        if action is not None and (allowed(env.action_space, [action], info) or (True,))[0]:
+            seen, _, _, _, info = env.step(own(action))
+        yield seen
 
 
 def _prompt_cells(messages: Any) -> Row:

@@ -269,12 +269,14 @@ class MaskedCave(DrawnCave):
         return seen, *facts, {"action_mask": np.array(legal, np.int8)}
 
 
-def test_an_illegal_turn_is_not_played_for_the_pictures() -> None:
+def test_an_illegal_turn_is_not_played_again() -> None:
     wasted = {"seed": 0, "horizon": 8, "actions": ["up", "down", "down"]}
     with pytest.warns(UserWarning, match="stop before their horizon"):
         (answer,) = pivot.certify_batch(MaskedCave, [wasted], illegal="invalid", **NAMED)
     assert isinstance(answer, Verdict), answer
     assert answer.pivot_step == 0 and "base64" in answer._repr_html_()
+    (row,) = pivot.analyzer_rows([answer], [wasted], "Cross.", make_env=MaskedCave, **BY_NAME)
+    assert row["pivot_step"] == 0
 
 
 class OneBuffer(Cave):
