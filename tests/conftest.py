@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _tell_group(item: pytest.Item) -> None:
     """Append the group to the node id, where the scheduler reads it.
 
-    pytest-xdist 3.8 does so in an attribute that pytest 9.2 no longer reads; without a word, groups are none.
+    pytest-xdist 3.8 does so in an attribute that pytest 9.2 no longer reads; else tests have no groups.
     """
     groups = {mark.args[0] for mark in item.iter_markers("xdist_group")}
     end = f"@{'_'.join(sorted(groups))}"

@@ -182,7 +182,7 @@ def test_every_kind_of_command_is_tried() -> None:
 
 
 def test_commands_say_what_they_leave_out(stranger: Stranger, tmp_path: Path) -> None:
-    """The files are still checked: a changed one is found beside what is missing."""
+    """The files are still checked: a changed one is reported, too."""
     report = pivot.verify(stranger.store)
     assert [each for each in report.problems if "not derived again" in each and f"--allow {MODULE}" in each]
     assert "needed turns and plans are left out" in run("view", stranger.store, "--out", tmp_path / "report")
@@ -203,7 +203,7 @@ STEPS = (
 
 
 @pytest.mark.parametrize(("workers", "steps"), [(1, STEPS[:2]), (2, STEPS)])
-def test_with_the_word_every_process_may(
+def test_every_process_loads_allowed_code(
     workers: int, steps: Sequence[Sequence[str]], stranger: Stranger, tmp_path: Path
 ) -> None:
     """Each command runs in its own process; the build is killed once, and labels all rollouts again."""
@@ -229,7 +229,7 @@ def test_with_the_word_every_process_may(
 
 
 def facts(store: Path) -> pl.DataFrame:
-    """Return what the labels of a store state."""
+    """Return the labels of a store."""
     names = ("episode_id", "pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted")
     return pivot.load_store(store).labels.select(*names).sort("episode_id").collect()
 
@@ -237,11 +237,11 @@ def facts(store: Path) -> pl.DataFrame:
 LATER = ("label-v2", "export-v2-staged", "export-v1", "label-v1")
 
 
-# What is a word, and what is not
+# What counts as permission
 
 
-def test_a_call_ends_with_its_word(stranger: Stranger, tmp_path: Path) -> None:
-    """Also where the environment was made before: a later call does not inherit it."""
+def test_permission_ends_with_the_call(stranger: Stranger, tmp_path: Path) -> None:
+    """A later call does not inherit it, even with the environment already made."""
     pivot.relabel(stranger.store, {}, allow=MODULE)
     assert allowed_names() == ()
     with pytest.raises(NotAllowedError, match="would be loaded"):
@@ -250,7 +250,7 @@ def test_a_call_ends_with_its_word(stranger: Stranger, tmp_path: Path) -> None:
     assert allowed_names() == ()
 
 
-def test_options_and_files_of_the_user_are_a_word(stranger: Stranger, tmp_path: Path) -> None:
+def test_options_and_files_of_the_user_are_permission(stranger: Stranger, tmp_path: Path) -> None:
     """A copy of a store's run.json under any name does not allow code; a config file of the user does."""
     record, own = tmp_path / "record.json", tmp_path / "own.json"
     shutil.copy(stranger.store / "run.json", record)
@@ -263,8 +263,8 @@ def test_options_and_files_of_the_user_are_a_word(stranger: Stranger, tmp_path: 
     assert allowed_names() == ()
 
 
-def test_levels_are_no_word() -> None:
-    """Nor is an id that only the code of somebody else registers."""
+def test_levels_are_no_permission() -> None:
+    """Neither is an id that only foreign code registers."""
     for settings in ({"package": "os"}, {"id": "Strangers-v0"}, {"failure_modes": {"fell": "os:fell"}}):
         gymnasium.register("Strangers-v0", entry_point="os:nothing")
         level = Level(**{"id": "CartPole-v1", "seed": 0, "actions": {"a": 0}, **settings})

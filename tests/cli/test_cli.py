@@ -134,7 +134,7 @@ def test_a_config_file_gives_the_same_build_and_options_override_it(tmp_path: Pa
     shown = run("build", "--config", built / "run.json", "--out", tmp_path / "copy", "--seed", "5", "--dry-run")
     assert "seed 5" in shown
     assert re.search(r"sokoban +│ +2 │ +8 │ +2 │", shown)
-    # The very same one is complete, which needs no flow engine.
+    # The same config finds the store complete, without a flow engine.
     assert "(already complete)" in run("build", "--config", built / "run.json", "--out", built)
 
 

@@ -155,7 +155,7 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
 
 
 def _some(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
-    """Draw settings; a path is none of them, since drawn ones, such as that of the root folder, would be read."""
+    """Draw settings without paths, because random ones, such as the root folder, would be read."""
     fields = {name: field for name, field in kind.model_fields.items() if name not in getattr(kind, "locations", ())}
     chosen = {name: draw(values_of(field)) for name, field in fields.items() if draw(st.integers(0, 3)) == 0}
     try:

@@ -38,7 +38,7 @@ def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
-    """Refuses, writes no JSON, or puts control characters into the text that becomes guidance."""
+    """Refuse, answer without JSON, or put control characters into the text that becomes guidance."""
     number = number_of(json.dumps(body["messages"])) % 4
     if number == 0:
         return {"text": "", "message": {"refusal": TEXT}}
@@ -167,7 +167,7 @@ def test_what_a_build_says_at_its_end(
 @pytest.mark.long
 @pytest.mark.parametrize("refusing", [True, False])
 def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, *, refusing: bool) -> None:
-    """With the flow engine, worker processes and their logs."""
+    """Run it with the flow engine, worker processes and their logs."""
     _, player, writer = talkative
     with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
         server.refusal = TEXT

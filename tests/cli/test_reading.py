@@ -126,7 +126,7 @@ def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Pat
         text = list(csv.DictReader((tmp_path / "csv" / f"{view}.csv").open(newline="")))
         assert [list(row) for row in text] == [list(row) for row in rows]
     rates = {row["env"]: row for row in views["group_rates"]}
-    assert (rates["pooled"]["episodes"], rates["pooled"]["dropped"]) == (16, 16)  # four rollouts a level make no group
+    assert (rates["pooled"]["episodes"], rates["pooled"]["dropped"]) == (16, 16)  # groups have eight rollouts
     assert sum(row["failures"] for row in views["modes"]) == sum(row["failures"] for row in views["savings"])
 
 

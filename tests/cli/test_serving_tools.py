@@ -60,7 +60,7 @@ def test_the_size_is_read_from_the_name(model: str, size: float | None) -> None:
         ("a/m-8B", [SMALL] * 4, 2),
         ("a/m-32B", [H100] * 4, 2),
         ("a/m-72B", [H100] * 8, 4),
-        ("a/m-72B", [H100], 1),  # does not fit, and a second one is missing
+        ("a/m-72B", [H100], 1),  # does not fit on one GPU
         ("a/m", [SMALL] * 2, 1),
         ("a/m-3B", [], 1),
     ],
@@ -107,7 +107,7 @@ def test_gpus_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def able(body: dict[str, Any]) -> dict[str, Any]:
-    """A server that has everything."""
+    """A server with all abilities."""
     schema = body.get("response_format")
     reply: dict[str, Any] = {"text": '{"colour": "green"}' if schema else "yes"}
     if body.get("logprobs"):
@@ -245,7 +245,7 @@ def plain(name: str) -> str:
 
 
 def pulled(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str]]]) -> set[str]:
-    """Return all distributions that installing one brings, by the metadata of the installed ones."""
+    """Return a distribution and all its dependencies, by the metadata of the installed ones."""
     if (name, extras) in seen:
         return set()
     seen.add((name, extras))
@@ -253,7 +253,7 @@ def pulled(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
     try:
         requirements = distribution(name).requires or []
     except PackageNotFoundError:
-        return names  # an extra that is not installed here, or another system's
+        return names  # an extra that is not installed, or for another system
     for text in requirements:
         need_ = Requirement(text)
         if need_.marker is None or any(need_.marker.evaluate({"extra": extra}) for extra in extras or {""}):
@@ -263,7 +263,7 @@ def pulled(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
 
 def test_the_base_install_pulls_no_model_packages() -> None:
     base = pulled("pivot-vlm", frozenset(), set())
-    assert len(base) > 50  # the walk goes somewhere
+    assert len(base) > 50  # the search follows dependencies
     assert not base & HEAVY
 
 

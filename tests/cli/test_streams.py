@@ -1,4 +1,4 @@
-"""Standard output that is read no further, full, closed or of few characters, and Ctrl-C at any moment."""
+"""Standard output that is no longer read, full, closed or limited to ASCII, and Ctrl-C at any moment."""
 
 import shlex
 import subprocess
@@ -34,7 +34,7 @@ def test_a_reader_that_leaves_changes_no_status(tiny_store: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("stats",), ("stats", "from steps", "--format", "csv"), ("--version",)])
-def test_a_full_disk_behind_the_output_is_told_in_a_line(tiny_store: Path, words: tuple[str, ...]) -> None:
+def test_a_full_disk_behind_the_output_is_one_line(tiny_store: Path, words: tuple[str, ...]) -> None:
     command = pivot(words[0], *([tiny_store] if words[0] == "stats" else []), *words[1:])
     ended = shell(f"{command} > /dev/full")
     assert ended.returncode == 1
@@ -46,7 +46,7 @@ def test_without_an_output_a_command_does_its_work(tiny_store: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_a_terminal_of_few_characters_is_told_what_it_can_show(tiny_store: Path) -> None:
+def test_a_terminal_of_few_characters_gets_what_it_can_show(tiny_store: Path) -> None:
     shown = shell(pivot("verify", tiny_store, "--workers", "1"), PYTHONIOENCODING="ascii")
     assert shown.returncode == 0
     assert shown.stdout.startswith("\\u2713 ")

@@ -34,7 +34,7 @@ class Fate:
 
 
 class MortalStorage(LocalStorage):
-    """A local folder whose changes are at the mercy of a fate."""
+    """A local folder whose changes a :class:`Fate` counts and stops."""
 
     def __init__(self, root: Path, fate: Fate) -> None:
         super().__init__(root)
@@ -64,7 +64,7 @@ class MortalStorage(LocalStorage):
 
 @contextlib.contextmanager
 def mortal(fate: Fate) -> Iterator[Fate]:
-    """Put ``fate`` behind every storage that this process opens."""
+    """Use ``fate`` in every storage that this process opens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pivot.core.storage, "LocalStorage", lambda root: MortalStorage(root, fate))
         yield fate

@@ -1,4 +1,4 @@
-"""Makers of hostile stores: each takes a copy of an honest store and a folder outside, and makes the copy hostile.
+"""Makers of hostile stores: each takes a copy of a valid store and a folder outside, and makes the copy hostile.
 
 Every maker keeps the manifest in step with the files, so that a store is not refused for its checksums before the
 attack is reached.
@@ -301,7 +301,7 @@ def hole(name: str, size: int) -> Maker:
 
 
 def no_rights(store: Path, outside: Path) -> None:
-    """Take all rights of a shard away."""
+    """Remove all permissions of a shard."""
     (store / EPISODES).chmod(0)
 
 

@@ -15,7 +15,7 @@ from pivot.tests.core.faults import Fate
 
 
 class MemoryStorage(Storage):
-    """Puts, gets, deletes and lists whole objects; nothing is renamed, no folder is anything but a beginning."""
+    """Puts, gets, deletes and lists whole objects; nothing is renamed, and a folder is only a prefix."""
 
     def __init__(self, fate: Fate | None = None) -> None:
         self.objects: dict[str, bytes] = {}
@@ -29,7 +29,7 @@ class MemoryStorage(Storage):
         raise StoreError(f"{self.address(name)} is not a file of this machine; copy the store to a local folder")
 
     def check_contents(self) -> None:
-        """Do nothing: there are objects alone."""
+        """Do nothing: there are only objects."""
 
     def exists(self) -> bool:
         return bool(self.objects)

@@ -92,7 +92,7 @@ class Line:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Accept no more connections."""
         self._listener.close()
 
     def _accept(self) -> None:

@@ -70,7 +70,7 @@ def test_killed_before_any_change_it_is_all_old_or_becomes_all_new(backend: str,
         with pytest.raises(Killed):
             _replace(storage)
         bound = storage.stat(JOURNAL) is not None
-        # Killed again and again while it is finished, it still gets there.
+        # Further kills while the next writer finishes it change nothing.
         for again in range(1, 100):
             fate.at, fate.changes[:] = again, []
             try:
@@ -81,7 +81,7 @@ def test_killed_before_any_change_it_is_all_old_or_becomes_all_new(backend: str,
         fate.at = None
         content = _content(storage)
         seen = {name: content[name] for name in content if not name.startswith(".")}
-        # Bound or not: a kill after the last move of the step leaves the journal or nothing.
+        # A kill after the last move of the step leaves the journal or nothing.
         assert seen in (OLD, NEW), fate.changes
         assert seen == NEW or not bound
         outcomes.add(seen == NEW)

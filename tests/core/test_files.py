@@ -161,7 +161,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 
 def test_a_full_disk_refuses_files_clearly_and_no_lock(small_disk: Path) -> None:
-    """A prune takes the lock before it can free the disk."""
+    """A lock needs no space, because a prune locks before it frees any."""
     with contextlib.suppress(OSError), (small_disk / "filler").open("wb") as filler:
         while True:
             filler.write(bytes(4096))

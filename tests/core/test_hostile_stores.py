@@ -19,7 +19,7 @@ from pivot.tests.core.hostile_stores import HOSTILE
 from pivot.tests.stores import copy_store
 
 LIMIT, MEMORY = 60.0, 2048.0
-"""Seconds and MB of a command."""
+"""Most seconds and MB of a command."""
 READERS = {
     "verify": ["verify", "{store}", "--workers", "1"],
     "stats": ["stats", "{store}"],
@@ -49,7 +49,7 @@ KEPT = ("verify", "stats", "sql", "peek", "load_store", "compare", "push")
 
 @dataclass
 class Range:
-    """A folder without access for others, with an honest store, and a process that runs commands."""
+    """A folder without access for others, with a valid store, and a process that runs commands."""
 
     folder: Path
     runner: "subprocess.Popen[str]"
@@ -71,7 +71,7 @@ class Range:
 
 @pytest.fixture(scope="module")
 def ground(tiny_sokoban: Path) -> Iterator[Range]:
-    """An honest store that all may read, and the runner."""
+    """A valid store that all may read, and the runner."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     shutil.copytree(tiny_sokoban, folder / "honest")

@@ -91,7 +91,7 @@ def test_a_killed_writer_on_another_machine_loses_it_after_its_lease(server: Ser
             killed.check()
         with pytest.raises(StoreError, match="is lost"):
             killed.check()
-        killed._release()  # changes nothing
+        killed._release()  # has no effect
         with pytest.raises(StoreError, match="is being written by another run"), Lease(server, STORE).hold():
             pass
 
@@ -106,7 +106,7 @@ def test_a_killed_writer_of_this_machine_loses_it_at_once(server: Server) -> Non
         process.kill()
     with Lease(server, STORE).hold():
         pass
-    # The number alone is not the process: it may be given again.
+    # Another process may later get the same id.
     again = Lease(server, STORE)
     again._mine = replace(again._mine, started="1")
     again._acquire()

@@ -28,12 +28,12 @@ NAMES = ["a", "a/b", "a/b.c", "deep/er/00000.parquet", "ü and space, (x)", "per
 
 @pytest.fixture
 def storage(s3: ObjectServer) -> Storage:
-    """An empty one."""
+    """An empty storage."""
     return open_storage(s3.store())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_objects_are_whole_and_told_apart(storage: Storage, name: str) -> None:
+def test_objects_are_whole_and_distinct(storage: Storage, name: str) -> None:
     assert storage.stat(name) is None and not storage.exists() and storage.entries() == []
     with pytest.raises(StoreError, match=r"cannot read .*the object does not exist"):
         storage.read_bytes(name)
@@ -191,7 +191,7 @@ def test_killed_before_any_request_a_step_is_all_old_or_becomes_all_new(s3: Obje
     assert outcomes == {False, True}
 
 
-# What can be wrong
+# Faults
 
 
 def test_a_missing_bucket_is_named_within_seconds(s3: ObjectServer) -> None:
@@ -241,7 +241,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, str]]]
             raise AttributeError(name)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

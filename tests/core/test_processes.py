@@ -71,7 +71,7 @@ def test_what_a_child_started_ends_with_it() -> None:
     assert is_gone(int(number))
 
 
-def test_a_death_is_told_with_its_last_words() -> None:
+def test_a_death_is_reported_with_its_last_words() -> None:
     dying = child("import sys; print('first', file=sys.stderr); print('the reason', file=sys.stderr); sys.exit(7)")
     said = r"^the child's process ended at 'speak' \(status 7\): the reason$"
     with pytest.raises(SimulatorError, match=said), dying.guard("speak", PATIENCE) as deadline:

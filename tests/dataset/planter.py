@@ -16,12 +16,12 @@ KINDS = (*CELL_KINDS, *FILE_KINDS)
 
 
 def plants(env: str) -> list[Plant]:
-    """Every lie for a store of an environment; their names are distinct."""
+    """Every defect for a store of an environment; their names are distinct."""
     return [plant for kind in KINDS for plant in kind(env)]
 
 
 def main(words: list[str]) -> None:
-    """Plant everything and print what was not found."""
+    """Plant every defect and print those not found."""
     names, kinds = words, [kind.__name__ for kind in KINDS]
     if "--kinds" in words:
         names, kinds = words[: words.index("--kinds")], words[words.index("--kinds") + 1 :]

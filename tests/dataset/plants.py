@@ -1,7 +1,7 @@
-"""Lies to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, order, schemas, pictures, ...
+"""Defects to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, schemas, pictures.
 
-Planting a lie also rewrites the card from the damaged tables and the manifest from the files, so only the lie itself
-can give it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
+Planting one also rewrites the card from the damaged tables and the manifest from the files, so only the defect
+gives it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
 """
 
 import json
@@ -31,7 +31,7 @@ ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
 DATASETS = "dataset"
 NOW = "labels/v2"
 CELLS = 24
-"""Number of cells that are changed per store, of some 130 columns; each store has another choice."""
+"""Number of cells that are changed per store, of some 130 columns; each store has different ones."""
 
 Damage = Callable[[Patient, str], None]
 """Function that damages the copy of a store of this environment."""
@@ -39,7 +39,7 @@ Damage = Callable[[Patient, str], None]
 
 @dataclass(frozen=True)
 class Plant:
-    """One lie."""
+    """One defect."""
 
     name: str
     plant: Damage

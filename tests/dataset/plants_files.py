@@ -1,4 +1,4 @@
-"""Lies about files: strays that readers find, footers, checksums, views, calls, names in run.json."""
+"""Defects of files: strays that readers find, footers, checksums, views, calls, names in run.json."""
 
 import shutil
 import struct

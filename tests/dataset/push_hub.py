@@ -35,7 +35,7 @@ class Repository:
         return number
 
     def at(self, revision: str) -> tuple[str, dict[str, File]] | None:
-        """A branch or commit."""
+        """Return a branch or commit."""
         if revision in self.branches:
             return self.branches[revision][-1]
         return next((each for commits in self.branches.values() for each in commits if each[0] == revision), None)
@@ -55,7 +55,7 @@ class Hub:
         """Status and message for paths that hold a text."""
         self.url = ""
 
-    # What is asked
+    # Requests
 
     def answer(self, method: str, path: str, query: str, body: bytes) -> Answer:
         """Answer a request."""
@@ -247,7 +247,7 @@ def push_hub() -> Iterator[Hub]:
             raise AttributeError(name)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

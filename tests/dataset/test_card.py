@@ -108,7 +108,7 @@ def test_stand_ins_settings_and_columns_are_named(small_store: Path) -> None:
 
 
 def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A teacher that has nothing to say: every label is kept, none is trained on."""
+    """Empty guidance from the teacher: every label is kept, none is trained on."""
     monkeypatch.setattr(TemplateWriter, "write", lambda self, requests: [Guidance("") for _ in requests])
     root = build_tiny(tmp_path / "store", "frozenlake")
     labels = _rows(root, "frozenlake", "labels")
@@ -182,7 +182,7 @@ def test_simulators_and_silent_plugins_are_not_taken_for_ours() -> None:
     class Silent(EnvConfig):
         horizon: int = 3
 
-    # Not validated: whether the simulator is installed does not matter here.
+    # Not validated, so that the simulator need not be installed.
     thor = NavigationConfig.model_construct(backend="thor", task_files=("/somewhere/base.json",))
     made = PrimitiveSkillConfig.model_construct(backend="maniskill")
     for config, words in ((Silent(), "does not say"), (thor, "AI2-THOR"), (made, "ManiSkill")):

@@ -134,7 +134,7 @@ def test_large_stores_get_larger_shards(levels: int, size: int) -> None:
 
 
 class Strict(Filter):
-    """A stranger's filter that rejects every label it hears about."""
+    """A foreign filter that rejects every label it gets."""
 
     name: ClassVar[str] = "strict"
     config_type: ClassVar[type[Settings]] = Settings

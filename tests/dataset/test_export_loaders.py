@@ -44,7 +44,7 @@ def load(trainer: str, folder: Path, *arguments: str) -> list[Row]:
 
 
 def stored(folder: Path, kind: str, side: str) -> list[Row]:
-    """Return the rows of one side of the split, in the order of the names of their files."""
+    """Return the rows of one split, in the order of the names of their files."""
     paths = sorted((folder / kind).glob(f"*/{side}/*.parquet"))
     return [row for path in paths for row in pq.read_table(path).to_pylist()]
 

@@ -1,4 +1,4 @@
-"""Exports for trainers: bytes, resume, layouts, refusals, and 60 planted lies that verify must find."""
+"""Exports for trainers: bytes, resume, layouts, refusals, and 60 planted defects that verify must find."""
 
 import json
 import shutil

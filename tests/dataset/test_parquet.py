@@ -129,7 +129,7 @@ def test_metadata_is_read_without_the_pictures(tmp_path: Path) -> None:
 
 
 def test_repeated_frames_are_stored_once_in_whole_episodes(tmp_path: Path) -> None:
-    # Two megabytes of them: more than the usual limit of a dictionary.
+    # Two megabytes of frames: more than the usual limit of a dictionary.
     frames = [os.urandom(100_000) for _ in range(20)]
     table = DATASET_EPISODES.table(_episode_rows(24, frames), features=True)
     distinct, shown = 20 * 100_000, 240 * 100_000

@@ -1,4 +1,4 @@
-"""``pivot verify`` finds every planted lie, even if card and manifest were rewritten to cover it.
+"""``pivot verify`` finds every planted defect, even if card and manifest were rewritten to cover it.
 
 `make test WHAT=plants` plants all of them (more than 1,300, about an hour); `make test` a few of each environment.
 """
@@ -36,7 +36,7 @@ def test_every_lie_is_found(patient: tuple[str, Patient]) -> None:
 
 
 def test_a_few_lies_of_each_store_are_found(patient: tuple[str, Patient]) -> None:
-    """Kinds take turns, so that the five stores together see each of them."""
+    """Kinds of defects alternate, so that the five stores together have each."""
     env, _ = patient
     turn = ENVS.index(env)
     kinds = [kind for number, kind in enumerate(KINDS) if number % len(ENVS) == turn]
@@ -45,7 +45,7 @@ def test_a_few_lies_of_each_store_are_found(patient: tuple[str, Patient]) -> Non
 
 
 def test_a_run_that_names_another_teacher_is_found(patient: tuple[str, Patient]) -> None:
-    """Its texts, those of a stand-in, were taken for texts of an older prompt."""
+    """Texts of a stand-in once passed for texts of an older prompt."""
     lies = [plant for plant in plants(patient[0]) if plant.name == "run.json names: a teacher of a folder"]
     assert len(lies) == 1
     assert _missed(patient, lies) == []

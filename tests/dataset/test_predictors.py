@@ -81,7 +81,7 @@ def labelled(env: str, solver: Solver, cases: Sequence[Case]) -> list[LoggedFail
 
 
 def test_arithmetic_on_the_log_decides_navigation_and_primitiveskill() -> None:
-    """The known shortcut: on exact numbers the reading is the solver's rule, so these pivots prove no seeing."""
+    """With exact numbers in the log this is the solver's rule, so these pivots do not test vision."""
     rng = random.Random(5)
     failures = labelled("navigation", NavigationSolver(), walks(5, 150))
     logs = [case for case in (random_log(rng) for _ in range(400)) if case.horizon >= 6]

@@ -1,4 +1,4 @@
-"""Publishing on a hub: one commit a version, whatever is killed in between; only whole stores; no secret is shown."""
+"""Publishing on a hub: one commit per version, despite kills; only whole stores; no secret is shown."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def environment(hub: Hub, home: Path) -> dict[str, str]:
-    """The same for a process of its own."""
+    """Variables for a separate process."""
     variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(home)}
     return clean_environment() | variables | {"HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
 
@@ -100,7 +100,7 @@ def test_nobody_ever_sees_half_of_a_version(hub: Hub, store: Path, tmp_path: Pat
     )
     assert all(each == old for each in seen)
     assert shown(hub) == new
-    publish(store, REPO)  # and back; its content is there still
+    publish(store, REPO)  # and back; the hub still has its content
     assert shown(hub) == old
     assert len(hub.sent) == len(set(hub.sent))
 
@@ -246,7 +246,7 @@ def test_somebody_else_came_in_between(hub: Hub, store: Path) -> None:
         ("/commit/", 400, "answered 400"),
     ],
 )
-def test_what_the_hub_refuses_is_told(
+def test_what_the_hub_refuses_is_shown(
     hub: Hub, store: Path, monkeypatch: pytest.MonkeyPatch, part: str, status: int, message: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)

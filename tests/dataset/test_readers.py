@@ -206,7 +206,7 @@ def test_a_malformed_manifest_is_named(content: str, tiny_store: Path, tmp_path:
             use()
 
 
-def test_the_database_of_a_store_is_run_by_nobody(tiny_store: Path, tmp_path: Path) -> None:
+def test_no_command_runs_the_database_of_a_store(tiny_store: Path, tmp_path: Path) -> None:
     """Queries make their views themselves: a damaged or forged pivot.duckdb changes nothing, `verify` names it."""
     root = copy_store(tiny_store, tmp_path / "store")
     expected = query(root, "SELECT * FROM group_rates")

@@ -134,8 +134,8 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
             assert file_schema.metadata == expected.metadata, name
             seen.add(schema.name)
     assert seen == {schema.name for schema in ALL_TABLES if schema is not IMPORTS}
-    # All environments and sides: equal features, so that any configs concatenate.
+    # All environments and splits: equal features, so that any configs concatenate.
     records = [pq.read_schema(path).metadata for path in (small_store / "dataset/sokoban").glob("*.parquet")]
     records += [pq.read_schema(path).metadata for path in (small_store / "dataset/frozenlake").glob("*.parquet")]
-    assert len(records) == 6  # two shards, one of them with rows on one side alone
+    assert len(records) == 6  # two shards, one of them with rows in one split alone
     assert all(metadata == records[0] for metadata in records)

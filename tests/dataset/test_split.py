@@ -1,4 +1,4 @@
-"""The split: the paper's sizes by episode; by task one level on one side, for good."""
+"""The split: the paper's sizes by episode; by task, a level never changes its split."""
 
 from collections import Counter
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_by_task_does_not_depend_on_order(levels: list[str], random: Random) -> 
 
 @given(LEVELS, LEVELS)
 def test_by_task_never_changes_as_a_store_grows(levels: list[str], more: list[str]) -> None:
-    """Only a store so small that the hash leaves one side empty may move its one forced level back."""
+    """Only a store so small that the hash leaves one split empty may move its one forced level back."""
     levels = [HELD_OUT, KEPT, *levels]
     natural = [VALIDATION if level_position(level) < 0.1 else TRAIN for level in levels]
     before = split_by_task(levels, 0.1)
@@ -107,7 +107,7 @@ def test_by_task_holds_out_about_the_fraction() -> None:
 
 
 def test_the_position_of_a_level_is_pinned() -> None:
-    """The side of every published level hangs on this number."""
+    """The split of every published level depends on this number."""
     assert level_position("####\n#@ #\n####") == 0.5014914281200618
 
 
@@ -128,7 +128,7 @@ def test_no_level_of_a_store_is_on_both_sides(small_store: Path, env: str) -> No
 
 
 def _sides(store: Store, env: str) -> dict[str, str]:
-    """The side of every episode of an environment, in order."""
+    """The split of every episode of an environment, in order."""
     split = plan_split(store)
     shards = [shard for shard in store.config.shards() if shard.env == env]
     return {episode: side for shard in shards for episode, side in shard_sides(store, shard, split[shard]).items()}
@@ -156,7 +156,7 @@ LAKES = [f"SFF\nF{a}{b}\n{c}FG" for a in "FH" for b in "FH" for c in "FH"]
 
 @pytest.mark.parametrize("split", ["task", "episode"])
 def test_whole_episodes_follow_their_level(tmp_path: Path, split: str) -> None:
-    """Also the episodes that give no record, of a level that only the records could move to the other side."""
+    """Episodes without a record do so, too, even of a level that records could move to the other split."""
     levels = [level for level in LAKES if level_position(FrozenLakeEnv.canonical_state(level)) >= 0.1]
     runs = {"frozenlake": {"tasks": len(levels), "settings": {}}}
     store = Store(tmp_path, make_config({"environments": runs, "split": split}))

@@ -307,7 +307,7 @@ def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:
 
 
 def test_a_reply_of_which_a_word_was_dropped_is_not_taught(store: Path, tmp_path: Path) -> None:
-    """A reply that the log reads as a safe turn, in spite of a word outside the actions, is nobody's chosen one."""
+    """A reply that the log reads as a safe turn, in spite of a word outside the actions, is never chosen."""
     patient = Patient(store, tmp_path / "store")
     chosen, *place = _chosen(patient.root, tmp_path / "before")[0]
 

@@ -34,7 +34,7 @@ ENVS = ("sokoban", "frozenlake")
 
 @pytest.fixture(autouse=True)
 def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No hub, and a cache that goes away."""
+    """No hub, and a temporary cache."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", cache)
@@ -135,7 +135,7 @@ def test_the_card_names_the_configs(small_store: Path) -> None:
 
 @pytest.fixture(scope="module")
 def one_sided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of one level: all its rows are on one side, the other side has no file."""
+    """A store of one level: all its rows are in one split, the other split has no file."""
     runs = {"frozenlake": {"tasks": 1, "settings": {}}}
     return build_tiny(tmp_path_factory.mktemp("one") / "store", environments=runs, rollouts=4)
 
@@ -187,7 +187,7 @@ def test_a_file_that_lost_its_rows_goes(tmp_path: Path) -> None:
 
 
 def test_shards_have_files_where_they_have_rows(tmp_path: Path) -> None:
-    """One level a shard: each has a file on one side."""
+    """With one level per shard, each has a file in one split."""
     runs = {"frozenlake": {"tasks": 5, "settings": {}}}
     root = build_tiny(tmp_path / "store", environments=runs, tasks_per_shard=1)
     sizes = [pq.read_metadata(path).num_rows for path in (root / "dataset/frozenlake").glob("*.parquet")]
@@ -210,7 +210,7 @@ def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store
 
 
 def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: Path) -> None:
-    """Same folder, same card but for a digest: what was loaded before the relabel is not what is there after it."""
+    """Folder and card are the same but for a digest, so the library could load the old rows from its cache."""
     root = copy_store(tiny_store, tmp_path / "store")
     cache = tmp_path / "cache"
     before = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))

@@ -29,7 +29,7 @@ def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake
 
 @pytest.fixture
 def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the rows only: each must be found without card and views, and in half the time."""
+    """Check only the rows: each defect is found without card and views, in half the time."""
     for name in ("card_problems", "view_problems"):
         monkeypatch.setattr(f"pivot.datasets.verify.verify.{name}", lambda *_: [])
 
@@ -37,7 +37,7 @@ def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("table", [*TABLES, "dataset/frozenlake", "dataset/frozenlake_episodes"])
 def test_any_cell_of_any_column_is_found(lake: Patient, table: str) -> None:
-    """One cell of each column becomes another value or null, in turn; the plants do both."""
+    """One cell of each column becomes another value or null, in turn; `test_plants` does both."""
     name = lake.file("frozenlake", table)
     schema = schema_of(name)
     for number, column in enumerate(schema.columns):
@@ -150,7 +150,7 @@ def test_statistics_by_which_readers_skip_rows_are_compared(lake: Patient, table
         files.append(path.read_bytes())
     true, forged = files
     path.write_bytes(true[: _footer(true)] + forged[_footer(forged) :])
-    if _footer(true) == _footer(forged):  # places of columns are those of the true file
+    if _footer(true) == _footer(forged):  # column offsets are those of the original file
         assert pq.read_table(path).equals(whole)
     assert any(each.startswith(f"{name}: footer.statistics") for each in lake.found())
 

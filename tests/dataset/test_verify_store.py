@@ -147,7 +147,7 @@ def test_every_missing_file_is_found(lake: Patient) -> None:
     assert len(names) == 7 + 2 + 2
     for name in names:
         (lake.root / name).unlink()
-        # Of what a shard may be without, its missing rows tell.
+        # A missing optional file shows by its missing rows.
         assert any(problem.startswith((name, f"{name.split('/')[0]} ")) for problem in lake.found()), name
         shutil.copy(lake.source / name, lake.root / name)
     (lake.root / names[0]).unlink()
@@ -243,7 +243,7 @@ def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
     assert patient.found()
 
 
-# What a search that shares nothing with the solver adds, and what holds for real models
+# The independent search, and real models
 
 
 @pytest.mark.parametrize("env", BOTH)
@@ -319,13 +319,13 @@ def test_a_store_whose_environment_raises_at_every_step_holds(
         root = build_tiny(tmp_path / "store", "frozenlake")
         assert {row["num_steps"] for row in read_rows(root, "episodes/frozenlake/00000.parquet")} == {0}
         assert problems(root) == []
-    # In an environment that works again the episodes are incomplete, which a build finishes; no call is accused.
+    # In an environment that works again the episodes are incomplete, which a build finishes; no call is reported.
     assert not [each for each in problems(root) if each.startswith("calls ")]
 
 
 @pytest.mark.usefixtures("real_model")
 def test_broken_episodes_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that fails and an environment that breaks leave episodes which verify understands."""
+    """A server that fails and an environment that breaks leave episodes that verify accepts."""
     reply, step = ScriptedPolicy.reply, FrozenLakeEnv.step
 
     async def moody(self: ScriptedPolicy, turn: Turn) -> Reply:

@@ -88,7 +88,7 @@ def test_deeply_nested_json_in_a_file(lake: Patient, name: str) -> None:
     assert any(name in problem for problem in messages), messages
 
 
-# Beside a run
+# During a run
 
 
 def test_beside_a_running_build_it_says_so(lake: Patient) -> None:
@@ -212,7 +212,7 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
         replays.of(episode)
 
 
-# What does not repeat to the last bit
+# Results that differ in the last bit
 
 
 @pytest.mark.parametrize(("noise", "holds"), [(1e-5, True), (0.01, False)])
@@ -229,7 +229,7 @@ def test_scores_of_a_gpu_get_a_tolerance(
     assert (problems(drawings) == []) == holds
 
 
-# What is said about it
+# Messages
 
 
 def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatc
 
 
 def test_a_client_that_wrote_into_the_views_changes_none_of_them(lake: Patient) -> None:
-    for name in ("one", "another", "a_third"):  # DuckDB words what it writes again in its own way
+    for name in ("one", "another", "a_third"):  # DuckDB rewrites the SQL of views in its own form
         with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
             connection.execute(f"CREATE TABLE {name} AS SELECT 1 AS x")
             connection.execute(f"DROP TABLE {name}")

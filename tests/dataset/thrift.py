@@ -26,7 +26,7 @@ def _row_count(footer: bytes) -> tuple[int, int]:
 
 def _skip(data: bytes, index: int, kind: int) -> int:  # noqa: PLR0911
     """Return where a value of a kind ends."""
-    if kind in (1, 2):  # a truth value, which its header holds
+    if kind in (1, 2):  # a boolean, whose value is in the header
         return index
     if kind == 3:
         return index + 1

@@ -1,4 +1,4 @@
-"""Levels of one's own: every way in which people write them is read, or refused with line and reason."""
+"""Levels of users: every common way to write them is read, or refused with line and reason."""
 
 import json
 import re
@@ -40,7 +40,7 @@ SOKOBAN = {
     "floor outside": "  #####\n  #@$.#\n  #####\n###",
     "names in Latin-1": f"Author: Jos\xe9\n{ROOM}",
 }
-"""The first level of each is the room above; that of letters on goals is the other one."""
+"""The first level of each is the room above, or the one with letters on goals."""
 
 
 @pytest.mark.parametrize("text", SOKOBAN.values(), ids=SOKOBAN)

@@ -82,7 +82,7 @@ def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str
 
 
 def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
-    """Every level of a shard is searched once, in whichever process."""
+    """Every level of a shard is searched once, in any process."""
     config = {"environments": {"gym": {"tasks": 6, "settings": LAKE}}, "rollouts": 2, "tasks_per_shard": 2}
     stores: list[dict[str, str]] = []
     for workers in (1, 3):

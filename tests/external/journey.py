@@ -27,7 +27,7 @@ def command(*arguments: str | Path) -> str:
 
 
 def journey(folder: Path, tests: Path) -> dict[str, Any]:
-    """Go all the way."""
+    """Run all commands."""
     store, liars = folder / "store", folder / "liars"
     shown: dict[str, Any] = {
         "build": command(

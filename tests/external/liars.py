@@ -34,6 +34,6 @@ class LiarEnv(CorridorEnv):
 
 
 class HearsayEnv(CorridorEnv):
-    """And under a third."""
+    """The corridor under a third name."""
 
     profile: ClassVar[EnvProfile] = replace(CorridorEnv.profile, name="hearsay")

@@ -53,7 +53,7 @@ def run(*command: str | Path, cwd: Path | None = None, **more: str) -> str:
 
 
 def digests() -> dict[Path, str]:
-    """SHA-256 of every source file of ours, and of what says how it is installed."""
+    """SHA-256 of every source file of PIVOT, and of its metadata."""
     return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in (*EVERYTHING, ROOT / "pyproject.toml")}
 
 

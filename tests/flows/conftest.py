@@ -1,4 +1,4 @@
-"""Fixtures of the flow tests: a process to kill runs in, a line to an object store, a small disk."""
+"""Fixtures of the flow tests: a process to kill runs in, an object store, a small disk."""
 
 from collections.abc import Iterator
 from pathlib import Path

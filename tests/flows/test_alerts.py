@@ -249,7 +249,7 @@ def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path
         assert night.stdout.readline() == "at work\n"
         os.kill(night.pid, signal.SIGKILL)
     killed = series_of(file.read_text())
-    assert killed.keys() == series_of(_ended(0.0).text()).keys()  # also counts and tokens, of the night before
+    assert killed.keys() == series_of(_ended(0.0).text()).keys()  # including counts and tokens of the last night
     assert [*killed["pivot_run_succeeded"].values()] == [1.0]
     assert [*killed["pivot_run_heartbeat_timestamp_seconds"].values()] == [1060.0]
     assert Prometheus(1060.0 + 599, killed).firing() == set()
@@ -268,7 +268,7 @@ def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path
     ("error", "alarms"),
     [
         (StoreError("no room"), [set(), set(), {"PivotRunFailed"}]),
-        (KeyboardInterrupt(), [{"PivotRunKilled"}] * 3),  # its process is started again, or nobody does
+        (KeyboardInterrupt(), [{"PivotRunKilled"}] * 3),  # nothing restarts it while its process is dead
     ],
     ids=["error", "interrupted"],
 )

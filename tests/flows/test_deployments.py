@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHIPPED: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 WIDE = {"environments": {"sokoban": {"tasks": 30}}, "tasks_per_shard": 3}
-"""Long enough to be killed in the middle."""
+"""A config whose run lasts long enough to be killed."""
 PARAMETERS: dict[str, dict[str, Any]] = {
     "nightly-frozenlake": {
         "config": {"environments": {"frozenlake": {"tasks": 2}}, "rollouts": 4},
@@ -73,7 +73,7 @@ class Served:
         self.env["PREFECT_API_URL"] = self.url
 
     def begin(self) -> subprocess.Popen[str]:
-        """Start it, also after its end."""
+        """Start it, or start it again."""
         serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
         env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
         self.process = subprocess.Popen(
@@ -177,7 +177,7 @@ def test_everything_in_the_file_is_deployed(served: Served) -> None:
 def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     deployment = served.deployment("nightly-frozenlake")
     (schedule,) = deployment["schedules"]
-    soon = {"interval": 10, "anchor_date": "2026-01-01T00:00:00Z"}  # in place of tonight
+    soon = {"interval": 10, "anchor_date": "2026-01-01T00:00:00Z"}  # instead of at night
     served.get(f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"schedule": soon}, "PATCH")
     begun = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
     begun["flow_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", *FINAL]}}}

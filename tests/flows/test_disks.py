@@ -315,7 +315,7 @@ def test_the_words_of_a_server_that_asks_for_a_day_are_shown(tmp_path: Path, mon
         pivot.build(config_of(1, policy=part(server.url)), tmp_path)
 
 
-def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
+def test_no_server_is_checked_for_finished_work(tmp_path: Path) -> None:
     with served(both, notes_meetings=True) as server:
         config = config_of(2, policy=part(server.url), teacher=part(server.url))
         pivot.build(config, tmp_path)
@@ -323,12 +323,12 @@ def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
         assert requests_before > 20
         assert pivot.build(config, tmp_path).already_complete
         assert server.log.requests == requests_before
-    # Without the server: an export is rebuilt.
+    # An export is rebuilt without a server.
     (tmp_path / "manifest.json").unlink()
     for receipt in (tmp_path / ".receipts").glob("export*/*/*.json"):
         receipt.unlink()
     assert not pivot.build(config, tmp_path).already_complete
-    # A level more is work for both.
+    # One more level needs both servers.
     with pytest.raises(ServerGoneError, match=r"^policy: "):
         pivot.build(config | {"environments": {"sokoban": {"tasks": 3, "settings": {}}}}, tmp_path)
 
@@ -337,7 +337,7 @@ def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
 
 
 def balance(server: ChatServer, answers: int) -> Callable[[str, int], str | None]:
-    """Pays for so many answers from now on."""
+    """Pay for a number of further answers."""
     end = server.log.answered + answers
     return lambda key, tried: "402" if server.log.answered >= end else None
 
@@ -367,7 +367,7 @@ def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, a
     assert_whole(tmp_path / "store")
 
 
-def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
+def test_a_build_with_pending_work_says_why(tmp_path: Path) -> None:
     arguments = ["build", "sokoban", "--out", str(tmp_path / "store"), "--tasks", "1", "--no-cache", "--workers", "1"]
     with served(both) as server:
         policy = ["--policy", "openai", "--model", MODEL, "--base-url", server.url]

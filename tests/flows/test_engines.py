@@ -247,7 +247,7 @@ def test_a_worker_without_the_store_refuses_its_calls(tmp_path: Path) -> None:
         ("dusk", "", "unknown engine 'dusk'; registered: dask, local, ray"),
     ],
 )
-def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_address_is_reported_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
     if engine == "ray":
@@ -269,7 +269,7 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
 
 
 @pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("dask", "distributed")])
-def test_a_missing_package_is_told_with_the_line_that_installs_it(
+def test_a_missing_package_is_reported_with_the_line_that_installs_it(
     engine: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -104,7 +104,7 @@ def test_steps_of_navigation_tell_where_the_agent_is_and_what_it_needs(stores: d
         assert row["t"] or state["agent"] == starts[row["episode_id"]]["agent"]
 
 
-def test_steps_of_primitiveskill_tell_the_state_and_the_open_stages(stores: dict[str, Path]) -> None:
+def test_steps_of_primitiveskill_hold_the_state_and_the_open_stages(stores: dict[str, Path]) -> None:
     store = stores["primitiveskill"]
     pivots, agreeing = need_at_pivots(store)
     assert pivots == agreeing > 0
@@ -122,8 +122,8 @@ def test_steps_of_primitiveskill_tell_the_state_and_the_open_stages(stores: dict
         assert f"[({','.join(str(round(value)) for value in thing)})" in first[episode["episode_id"]]
 
 
-def test_steps_of_svg_tell_the_score_of_the_canvas_and_need_nothing(stores: dict[str, Path]) -> None:
-    """Where anything can still be drawn, no amount is needed; what a score is made of is stored apart."""
+def test_steps_of_svg_hold_the_score_of_the_canvas_and_no_need(stores: dict[str, Path]) -> None:
+    """Anything can still be drawn, so the need is null; components of the score have their own column."""
     rows = rows_of(stores["svg"], "svg", "steps")
     assert {row["need"] for row in rows} == {None}
     assert {row["state"] for row in rows if row["t"] == 0} == {"{}"}
@@ -223,7 +223,7 @@ def test_collage_and_panel_of_svg_show_target_and_drawings(stores: dict[str, Pat
         ("primitiveskill", ("open with", "achieved: nothing"), "\0", 700),
     ],
 )
-def test_a_person_is_told_what_was_asked_and_where(
+def test_a_person_is_shown_what_was_asked_and_where(
     stores: dict[str, Path], env: str, words: tuple[str, ...], hidden: str, height: int
 ) -> None:
     row = failures(stores[env], env)[0]

@@ -53,7 +53,7 @@ pytestmark = pytest.mark.xdist_group("kill")
 
 
 def points(among: int, few: int, many: int) -> list[int]:
-    """Some of the numbers from 1 to ``among``, other ones every time that the number of changes is another."""
+    """Sample numbers from 1 to ``among``, seeded by ``among``."""
     return sorted(random.Random(among).sample(range(1, among + 1), min(among, many if ALL else few)))
 
 

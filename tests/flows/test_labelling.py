@@ -26,7 +26,7 @@ from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
 
 
 def both(body: dict[str, Any]) -> dict[str, Any]:
-    """Plays and teaches."""
+    """Answer as policy and as teacher."""
     return coach(body) if "response_format" in body else walker(body)
 
 
@@ -61,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], int
 
 
 TASKS = {"sokoban": 3, "frozenlake": 3}
-"""A level a shard."""
+"""One level per shard."""
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -157,7 +157,7 @@ def thor_run(files: list[str], tasks: int = 6) -> dict[str, Any]:
 
 
 def stumble(self: NavigationPlayer, turn: Turn) -> Reply:
-    """Random actions: the scripted player knows embedded rooms only."""
+    """Act at random: the scripted player knows embedded rooms only."""
     word = random.Random(turn.seed).choice((*ACTIONS, "fly"))
     return Reply(f"<think>on</think><action>{word}</action>")
 
@@ -211,7 +211,7 @@ def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str
         assert rows(tmp_path / "calm", table).equals(rows(tmp_path / "rough", table)), table
 
 
-def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
+def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_stays_pending(
     unity: StandInUnity, files: list[str], tmp_path: Path
 ) -> None:
     root = tmp_path / "store"

@@ -206,7 +206,7 @@ def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
         root = s3.store()
         victim.run("build", root, SMALL, moment, workers=1 + number % 2, env=s3.environment)
         assert not [name for name in open_storage(root).listing() if name == "manifest.json"] or moment > count - 2
-        # The lease of a process of this machine that is no more is nobody's: nothing has to be waited for.
+        # The lease of a dead process of this machine does not count: the next run need not wait.
         result = pivot.build(SMALL, root)
         assert promised(root) == small, moment
         assert not result.already_complete

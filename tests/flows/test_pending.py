@@ -90,7 +90,7 @@ def test_broken_episodes_are_made_again_and_nothing_else(
 
 
 def _requests(root: Path) -> list[str]:
-    """Requests of a store in any order: what they cost differs between runs, so they are no part of a fingerprint."""
+    """Requests of a store in any order: their costs differ between runs, so fingerprints leave them out."""
     return sorted(load_store(root).calls.collect()["request_id"])
 
 
@@ -107,7 +107,7 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
     assert set(broken["num_steps"]) == {2}
     ids = broken.lazy().select("episode_id")
     assert frames.labels.join(ids, on="episode_id").collect().is_empty()
-    # A step of theirs stays as it was, and a group that lost a rollout is short.
+    # Their steps stay as they were, and their groups lack a rollout.
     assert len(frames.steps.join(ids, on="episode_id").collect()) == 2 * len(broken)
     whole = {group for (group,) in query(tmp_path, "select group_id from groups")[1]}
     assert whole

@@ -71,7 +71,7 @@ def test_interrupted_and_finished_without_a_server(tmp_path: Path, env: dict[str
         time.sleep(0.005)
     os.killpg(run.pid, signal.SIGSTOP)  # so that it does not go on while we look
     children = psutil.Process(run.pid).children(recursive=True)
-    assert len(children) >= 2  # workers, and no server
+    assert len(children) >= 2  # only workers are running, no server
     assert not [each for each in children if "prefect" in " ".join(each.cmdline())]
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
     os.killpg(run.pid, signal.SIGCONT)
@@ -102,7 +102,7 @@ def test_interrupted_and_finished_without_a_server(tmp_path: Path, env: dict[str
 
 
 def test_a_recorded_build_has_the_bytes_of_a_plain_one(tmp_path: Path, env: dict[str, str]) -> None:
-    """On Prefect's own temporary server, of which nothing is on the screen."""
+    """It uses Prefect's temporary server, which prints nothing."""
     config = config_of(4, rollouts=4, tasks_per_shard=2)
     (tmp_path / "run.json").write_text(json.dumps(config))
     words = ["build", "--config", tmp_path / "run.json", "--workers", "2", "--prefect"]

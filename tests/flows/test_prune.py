@@ -262,7 +262,7 @@ def test_a_night_that_is_finished_meanwhile_is_kept(
 def test_a_full_disk_is_freed_at_once_leftovers_first(
     night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file is written before there is room: the number of the process in a lock is not, either."""
+    """No file is written before there is room, not even the process id in a lock."""
     nights_in(tmp_path, night, [f"2026-01-0{day}" for day in range(1, 6)])
     pivot.prune(tmp_path, keep="4", today=date(2026, 2, 1))
     monkeypatch.setattr(pruning.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
@@ -315,7 +315,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     assert not made.exists()
     for day in ("2020-01-01", "2020-01-02"):
         (tmp_path / day / OWNER).write_text('{"owner": "mine"}')
-    # Days count from the night, not from now. The disk is full, so that nothing waits for a day.
+    # Days count from the night, not from now. A full disk makes it remove nights at once.
     monkeypatch.setattr(pruning, "FULL", 2**80)
     deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
     assert json.loads((made / OWNER).read_text()) == {"owner": "mine"}

@@ -88,7 +88,7 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
     steps, calls = load_store(tmp_path / "store").steps.collect(), load_store(tmp_path / "store").calls.collect()
     assert len(calls.filter(pl.col("role") == "student")) == len(steps)
     assert calls["attempts"].mean() > 1.3  # type: ignore[operator]
-    assert calls["attempts"].sum() >= server.log.requests  # some found nobody there
+    assert calls["attempts"].sum() >= server.log.requests  # the server was away for some
     assert_whole(tmp_path / "store")
 
 
@@ -195,11 +195,11 @@ def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
 ) -> None:
     root = tmp_path / "store"
     with served(slots=4) as server:
-        # Many shards, because a run that Ctrl-C ends finishes those in the making.
+        # Many shards, because a run that Ctrl-C ends finishes shards in progress.
         config = config_at(server, {"sokoban": 24}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
         pivot.build(config, tmp_path / "whole")
         steps = server.log.answered
-        # With four requests at a time, one of the first three shards is written then, and others are in the making.
+        # With four requests at a time, one of the first three shards is written then, and others are in progress.
         victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00003.json", how=how)
         assert finished_shards(root)
         assert not (root / "manifest.json").exists(), "it was too late to kill it"
@@ -256,7 +256,7 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
         assert (free.cached, free.tries, free.cost) == (free.requests - paid, paid, paid or None)
 
 
-def test_an_episode_that_outlives_its_wall_clock_is_owed(tmp_path: Path) -> None:
+def test_an_episode_that_outlives_its_wall_clock_stays_pending(tmp_path: Path) -> None:
     with served(latency=0.3) as server:
         config = config_at(server, {"sokoban": 1}, rollouts=2, episode_seconds=0.7)
         result = pivot.build(config, tmp_path / "store")

@@ -26,7 +26,7 @@ SCENES = ["FloorPlan1_physics", "FloorPlan11_physics"]
 
 
 def misbehave(how: str | None) -> None:
-    """Do what a healthy program does not."""
+    """Execute a planned fault."""
     if how == "hangs":
         time.sleep(600)
     elif how == "slow":

@@ -152,7 +152,7 @@ def room_of(*parts: Part) -> str:
 
 
 def pixel_of(pose: Pose, point: tuple[float, float, float]) -> tuple[int, int]:
-    """Where a point must be seen, by the camera's definition with angles and matrices."""
+    """Return where a point must appear, by the camera's angles and matrices."""
     yaw, pitch = np.radians(pose.rotation), np.radians(pose.horizon)
     turn = np.array([[np.cos(yaw), 0, -np.sin(yaw)], [0, 1, 0], [np.sin(yaw), 0, np.cos(yaw)]])
     tilt = np.array([[1, 0, 0], [0, np.cos(pitch), np.sin(pitch)], [0, -np.sin(pitch), np.cos(pitch)]])

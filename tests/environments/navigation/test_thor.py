@@ -1,4 +1,4 @@
-"""The AI2-THOR backend against real event classes and a controller that hangs, dies, raises and answers by halves."""
+"""The AI2-THOR backend against real event classes and a controller that hangs, dies, raises and answers partially."""
 
 import ast
 import importlib.util
@@ -35,7 +35,7 @@ BEGIN = 2
 
 @pytest.fixture(autouse=True)
 def never_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a fresh interpreter, whatever test ran before."""
+    """Start each test as in a fresh interpreter."""
     monkeypatch.setattr(ThorWorld, "has_started", False)
 
 
@@ -105,7 +105,7 @@ def test_events_of_the_real_server_are_read(agents: int) -> None:
     assert pixels == picture[::-1].tobytes()  # Unity sends rows bottom up
 
 
-# A sound controller
+# A controller without faults
 
 
 def test_actions_are_sent_as_half_metres_and_degrees() -> None:
@@ -171,14 +171,14 @@ def test_an_episode_goes_on_as_if_nothing_had_happened(fault: str, at: int) -> N
     world.load(START)
     assert walk(world, WALK) == expected
     assert len(unity.controllers) == 2
-    assert unity.alive == 1  # the broken one was ended
+    assert unity.alive == 1  # the broken process was ended
 
 
 # Faults at the beginning
 
 
 def test_restarts_are_counted_for_an_episode() -> None:
-    """Not for each request: an episode that breaks its simulator again and again takes a bounded time."""
+    """An episode that breaks its simulator again and again takes a bounded time."""
     unity = StandInUnity()
     world = ThorWorld(unity)
     world.load(START)

@@ -92,7 +92,7 @@ def test_a_build_of_ones_own_runs_without_a_display(
     machine: Path, unity: Unity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unity("Reset=slow,LookDown=hangs")
-    monkeypatch.setenv(STEP_SECONDS, "4")  # which a change of the scene may exceed
+    monkeypatch.setenv(STEP_SECONDS, "4")  # a change of the scene may exceed it
     world = ThorWorld()
     world.load(START)
     assert world.state == START
@@ -109,7 +109,7 @@ def test_a_build_of_ones_own_runs_without_a_display(
     assert "ChangeQuality" in names  # as on AI2-THOR's platform without a display
     assert actions[names.index("Initialize")].items() >= SETTINGS.items()
 
-    assert world.act("lookdown")  # which hangs; the next one is brought to the same moment
+    assert world.act("lookdown")  # hangs; the next process is brought to the same step
     assert gone(machine)
     assert world.state.pose.x == pytest.approx(START.pose.x + 0.5)
     world.close()
@@ -120,14 +120,14 @@ def test_a_build_of_ones_own_runs_without_a_display(
 def test_a_dead_unity_is_noticed_at_once(
     machine: Path, unity: Unity, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once instead of at the time-out, and AI2-THOR starts no further process by itself."""
+    """The error comes before the time-out, and AI2-THOR starts no further process."""
     unity(f"MoveAhead={how}")
     monkeypatch.setenv(STEP_SECONDS, "600")
     process = ThorProcess()
     begin = time.monotonic()
     with pytest.raises(SimulatorError, match=r"failed at 'MoveAhead': .*Unity process has exited"):
         process.step("MoveAhead", moveMagnitude=0.5)
-    assert time.monotonic() - begin < 300  # of the 600 that the step has
+    assert time.monotonic() - begin < 300  # of the step's 600
     assert not (machine / "unity-1.json").exists()
 
 

@@ -19,13 +19,13 @@ SIDES = {"near": 420, "far": 300}
 
 
 def write(part: bytes) -> None:
-    """Answer with a part."""
+    """Send a reply."""
     sys.stdout.buffer.write(LENGTH.pack(len(part)) + part)
     sys.stdout.buffer.flush()
 
 
 def misbehave(how: str) -> None:
-    """Misbehave in the way of the mode."""
+    """Execute the fault of the mode."""
     if how == "hang":
         time.sleep(600)
     elif how == "die":

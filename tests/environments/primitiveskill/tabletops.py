@@ -21,5 +21,5 @@ def do(on: Table, actions: str) -> Scene:
 
 
 def cubes(scene: Scene) -> list[Point]:
-    """Where the things are, in the order of their names in the task."""
+    """Return the positions of the objects, in the task's order."""
     return list(scene.positions.values())

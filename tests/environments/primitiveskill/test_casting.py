@@ -109,7 +109,7 @@ def test_the_table_is_as_dark_as_the_second_caster_says(task: str) -> None:
         seen += np.isinf([enters(solid, points, towards) for solid in solids]).all(0) / len(kernel._LAMP)
     assert ((seen > 0.1) & (seen < 0.9)).sum() > 50  # shadows are soft
     assert (seen == 0).sum() > 50
-    # What a level surface gets without the lamp, and what the whole lamp adds.
+    # Light of a level surface without the lamp, and light that the whole lamp adds.
     without, lamp = 0.46 + 0.06 + 0.28 * 0.50, 0.42 * kernel._LIGHT[2]
     expected = bare[chosen[:, 0], chosen[:, 1]] * ((without + lamp * seen) / (without + lamp))[:, None]
     assert np.abs(frame[chosen[:, 0], chosen[:, 1]] - expected).max() < 1.1

@@ -202,7 +202,7 @@ def test_drawer() -> None:
 
 
 def test_the_printed_log() -> None:
-    """The paper's six steps: nothing, five times, then red brought to the line with no turn left."""
+    """The paper's log: five steps without effect, then red reaches the line with no turn left."""
     state = level("align", (107.0, 64.0, 20.0), (120.0, 190.0, 20.0))
     env, results = play(state, *["empty"] * 5, "pick(107,64,20)|place(0,-185,120)")
     log = [(info["legal"], info["remaining_stages"], info["remaining_turns"]) for *_, info in results]
@@ -269,7 +269,7 @@ def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Poin
     assert let_go[1]
     assert still_held[1] == (in_hand not in ("red cube", "apple"))
     assert still_held[0] == (in_hand in ("red cube", "apple"))
-    assert still_held[-1] == (in_hand == "purple cube")  # green counts once red was let go earlier
+    assert still_held[-1] == (in_hand == "purple cube")  # green counts only after red was released
 
 
 def test_stages_and_success_are_seen_between_two_primitives() -> None:

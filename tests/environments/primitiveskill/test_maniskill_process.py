@@ -29,7 +29,7 @@ def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long enough for an interpreter to start on a busy machine."""
     monkeypatch.setenv(STEP_SECONDS, "300")
     monkeypatch.setenv(START_SECONDS, "300")
-    monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # as in a fresh interpreter, whatever test ran before
+    monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # each test begins as in a fresh interpreter
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def started() -> list[ManiSkillProcess]:
 def start_as(
     tmp_path: Path, started: list[ManiSkillProcess], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Start]:
-    """Return the command that starts a stand-in in a mode; a hanging one has a second per step."""
+    """Return the command that starts a stand-in in a mode; steps of one that hangs time out after a second."""
 
     def of(mode: str) -> Start:
         if mode.endswith(("-hang", "-huge")):
@@ -158,10 +158,10 @@ def test_what_is_missing_is_said(start_as: Callable[[str], Start]) -> None:
         ManiSkillWorld(start=start_as("flat")).check()
 
 
-def test_a_restart_that_fails_owes_the_episode_and_does_not_end_the_run(
+def test_a_failed_restart_leaves_the_episode_pending_and_the_run_alive(
     start_as: Callable[[str], Start], started: list[ManiSkillProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first process dies in the second turn, and no other one starts: not in its place, and not later on."""
+    """The first process dies in the second turn, and no other process ever starts."""
     start = start_as("gone")
     monkeypatch.setattr(
         environment, "ManiSkillWorld", lambda physics, camera: ManiSkillWorld(physics, start, camera=camera)

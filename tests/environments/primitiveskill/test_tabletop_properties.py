@@ -19,7 +19,7 @@ from pivot.tests.tables import load_table
 
 
 def hardly_overlaps(one: Box, other: Box) -> bool:
-    """Written again, with what rounding to micrometres and contact leave room for."""
+    """Return whether boxes overlap by at most the tolerance of contact and rounding."""
     depth = min(min(one[1][axis], other[1][axis]) - max(one[0][axis], other[0][axis]) for axis in range(3))
     return depth <= 0.02
 

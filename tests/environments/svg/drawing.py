@@ -45,7 +45,7 @@ def draw_beside_a_child(method: str) -> None:
     assert child.exitcode == 0
     assert pid not in pool._pool.pids
     deadline = monotonic() + 600
-    while Path(f"/proc/{pid}").exists():  # it ends by itself when its pipe does
+    while Path(f"/proc/{pid}").exists():  # it ends when its pipe is closed
         assert monotonic() < deadline
         sleep(0.01)
     assert pixels == draw_alone(CIRCLE).tobytes() == mine.tobytes()

@@ -289,7 +289,7 @@ def _sticky() -> dict[str, str | bytes]:
 
 
 def slow_but_legal() -> dict[str, str | bytes]:
-    """Large drawings of honest work, 0.05 to 0.15 s of processor time each, so that slow machines stay in the limit."""
+    """Large valid drawings, 0.05 to 0.15 s of processor time each, so that slow machines stay in the limit."""
     return {
         "slow paths": svg(
             "".join(

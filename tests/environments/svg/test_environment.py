@@ -73,7 +73,7 @@ class TestSvgContract(EnvironmentContract):
     gym_id = "pivot/Svg-v0"
 
     def test_unusable_action_costs_a_turn_and_changes_nothing(self) -> None:
-        """The canvas stays. The first turn shows it for the first time, and the last one pays for it."""
+        """The canvas stays blank before the first drawing, and the last turn is rewarded for it."""
         for env, level, rng in self.episodes():
             env.reset(options={"state": level})
             blank, reward, _, _, info = env.step("")

@@ -1,4 +1,4 @@
-"""The sandbox against hostile documents: nothing is read or contacted, every call ends soon, the workers stay well."""
+"""The sandbox against hostile documents: nothing is read or contacted, every call ends soon, workers keep working."""
 
 import ctypes
 import os
@@ -136,7 +136,7 @@ def test_nothing_was_contacted_or_read(siege: Siege) -> None:
 
 
 def test_the_detectors_detect(tmp_path: Path) -> None:
-    """The test above could fail: the listener and the watch see what they are there to see."""
+    """Prove that the test above can fail: listener and watch report an access."""
     listener = Listener()
     host, port = listener.address.split(":")
     socket.create_connection((host, int(port))).close()
@@ -210,8 +210,8 @@ def test_embedded_pictures_are_drawn_or_named_as_what_they_are(siege: Siege) -> 
             assert drawn or "none of the formats PNG, JPEG" in call.raster.detail
 
 
-def test_no_explanation_tells_of_this_machine(siege: Siege) -> None:
-    """Neither a path, nor an address, nor that something could not be loaded, which documents have no part in."""
+def test_no_explanation_reveals_this_machine(siege: Siege) -> None:
+    """It names no path, no address, and nothing that could not be loaded."""
     telling = re.compile(r"/(usr|root|home|lib)/|site-packages|0x[0-9a-f]{6}|No module|Errno \d")
     assert [call.raster.detail for call in siege.calls if telling.search(call.raster.detail)] == []
 
@@ -256,8 +256,8 @@ def test_text_is_drawn_in_one_family(place: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "windows-1252", "shift_jis", "utf-16", "utf8", "x-none"])
-def test_the_encoding_that_a_text_declares_is_past(encoding: str) -> None:
-    """A document arrives as text; what is written about its bytes decides neither outcome nor letters."""
+def test_the_encoding_that_a_text_declares_is_ignored(encoding: str) -> None:
+    """A document arrives as decoded text, so this changes neither outcome nor letters."""
     document = svg('<text y="50" font-size="30">\u00e9\u00df</text>')
     with Worker() as worker:
         declared = worker.draw(f'<?xml version="1.0" encoding="{encoding}"?>{document}').pixels

@@ -139,7 +139,7 @@ def test_near_copies_keep_their_score() -> None:
 
 
 def test_structure_is_structural_similarity() -> None:
-    """Against scikit-image, which computes the same with other code; its border handling differs from OpenCV's."""
+    """Compare with scikit-image; its border handling differs from OpenCV's."""
     metrics = pytest.importorskip("skimage.metrics", reason="compares with scikit-image (pip install scikit-image)")
     for seed in range(3):
         one, other = (cv2.cvtColor(target(k), cv2.COLOR_RGB2GRAY).astype(np.float32) for k in (seed, seed + 20))

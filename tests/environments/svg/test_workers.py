@@ -122,7 +122,7 @@ def test_a_killed_worker_is_replaced() -> None:
 
 
 def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
-    """A worker may be nearly full of what it drew before, so a used one is not believed."""
+    """A worker may be nearly full of what it drew before, so its result does not count."""
     with Worker() as worker:
         requests: list[int | None] = []
         ask = worker._ask
@@ -168,7 +168,7 @@ def test_a_stopped_worker_is_replaced_and_its_document_drawn(monkeypatch: pytest
         assert same(worker.draw(GOOD).pixels, expected)
 
 
-def test_what_the_wall_clock_hits_twice_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_times_out_twice_stays_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """No outcome, so nothing to score: the environment raises, and nothing is remembered."""
     monkeypatch.setattr(process, "_START", OBEDIENT)
     monkeypatch.setattr(pool, "_pool", Pool(1))
@@ -184,7 +184,7 @@ def test_what_the_wall_clock_hits_twice_is_owed(monkeypatch: pytest.MonkeyPatch)
         for _ in range(2):
             with pytest.raises(SimulatorError, match="overloaded"):
                 env.step(document)
-        assert monotonic() - started < 120  # of the 240 that four workers have by default
+        assert monotonic() - started < 120  # of the default 240 of four workers
     assert env.snapshot() == before
     assert env.step(GOOD)[4]["valid_svg"]
     pool._pool.close()
@@ -260,7 +260,7 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_have_workers_of_their_own(method: str) -> None:
-    """In a fresh process, since a fork inherits what earlier tests registered for the end of their process."""
+    """Run in a fresh process, since a fork inherits what earlier tests registered for the end of their process."""
     parent = multiprocessing.get_context("spawn").Process(target=draw_beside_a_child, args=(method,))
     parent.start()
     parent.join(300)

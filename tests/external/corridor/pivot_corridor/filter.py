@@ -6,7 +6,7 @@ from pivot.plugin import Draft, FailedEpisode, Filter, Objection, Settings
 
 
 class CorridorFactsFilter(Filter):
-    """Who fell must have moved."""
+    """An agent that fell must have moved."""
 
     name: ClassVar[str] = "corridor_facts"
     environments: ClassVar[frozenset[str] | None] = frozenset({"corridor"})
