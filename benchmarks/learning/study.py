@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from itertools import cycle
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -25,6 +24,7 @@ from pivot.benchmarks.learning.ledger import BASELINE, Key, Ledger, Row, area, b
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
 from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
 from pivot.benchmarks.learning.worlds import explore
+from pivot.core.intervals import student
 from pivot.models.extras import need
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import RlConfig
@@ -112,6 +112,31 @@ ARMS: Mapping[str, StudyArm] = {
     "oracle_1_ema": _arm("oracle", opd=1.0, teacher_weights="ema"),
 }
 """Arms in the order in which they run. Weights are those of the study on a small network (``small rates``)."""
+NAMES = {
+    "vanilla_grpo": "GRPO alone",
+    "witness_pivot": "certified action at the pivot",
+    "witness_random": "certified action at a random mistake",
+    "witness_start": "certified action at the start",
+    "dpo_pivot": "preference at the pivot",
+    "dpo_random": "preference at a random mistake",
+    "distribution_oracle": "pivot by the solver, whole distribution",
+    "distribution_analyzer": "pivot by the Analyzer, whole distribution",
+    "mp": "pivot by the Analyzer",
+    "oracle": "pivot by the solver",
+    "progress": "progress in the advantage",
+    "mpr": "pivot and guidance by the Analyzer",
+    "mp_random_r": "guidance, and a random other step",
+    "empty": "Teacher without hindsight",
+    "oracle_1": "pivot by the solver, weight 1",
+    "oracle_centred": "pivot by the solver, centred",
+    "oracle_gap": "pivot by the solver, gap",
+    "oracle_1_start": "pivot by the solver, Teacher as at the start",
+    "oracle_1_ema": "pivot by the solver, averaged Teacher",
+}
+"""Arms as the pictures name them."""
+COLOURS = ("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+PER_PANEL = 5
+"""Most arms of a panel, apart from GRPO alone."""
 CONTROLS = {"witness_pivot": "witness_random", "dpo_pivot": "dpo_random", "mpr": "mp_random_r"}
 """Control of each arm, which differs only in the step."""
 
@@ -346,33 +371,40 @@ def _at(rows: Sequence[Row], figure: str, end: int) -> str:
 
 
 def draw(rows: Sequence[Row], game: str, path: Path) -> None:
-    """Draw the mean exact success of each arm over updates, and the points of all seeds; unfinished arms are left out.
+    """Draw the mean exact success of each arm over updates, with its 95 % interval over seeds; finished arms only.
 
-    Arms of twelve seeds are in one panel, the others beside them, with the paired runs of the arm that all are
-    compared with.
+    A panel has at most five arms of one number of seeds, and the paired runs of GRPO.
     """
     counts = {arm: len(each) for arm, each in by_arm(rows, game, "final").items()}
     seeds = {name: arm.seeds if game == "frozenlake" else FEW for name, arm in ARMS.items() if game in arm.games}
-    done = [name for name in seeds if counts.get(name, 0) >= seeds[name]]
-    panels = [[name for name in done if seeds[name] == number] for number in sorted({*seeds.values()}, reverse=True)]
-    panels = [[BASELINE] * (BASELINE in counts and BASELINE not in names) + names for names in panels if names]
-    figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
-    tab = need("matplotlib", "train").colormaps["tab20"].colors
-    others = [name for name in ARMS if name != BASELINE]  # an arm has one colour in all pictures
-    colours = {BASELINE: "black"} | dict(zip(others, cycle([*tab[::2], *tab[1::2]]), strict=False))
-    every = figure.subplots(1, max(1, len(panels)), squeeze=False, sharey=True)[0]
+    done = [name for name in seeds if name != BASELINE and counts.get(name, 0) >= seeds[name]]
+    panels: list[list[str]] = []
+    for number in sorted({*seeds.values()}, reverse=True):
+        names = [name for name in done if seeds[name] == number]
+        share = -(-len(names) // max(1, -(-len(names) // PER_PANEL)))
+        panels += [names[first : first + share] for first in range(0, len(names), share or 1)]
+    across = min(3, max(1, len(panels)))
+    down = max(1, -(-len(panels) // across))
+    figure = need("matplotlib.figure", "train").Figure(figsize=(5.6 * across, 4.6 * down), layout="constrained")
+    every = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for axes in every[len(panels) :]:
+        axes.set_axis_off()
     for axes, names in zip(every, panels, strict=False):
-        mine = [row for row in rows if row["game"] == game and row["arm"] in names]
-        seen = {row["seed"] for row in mine if row["arm"] != BASELINE or len(names) == 1}
-        for name in names:
-            curves = np.array([row["curve"] for row in mine if row["arm"] == name and row["seed"] in seen])
-            places = np.arange(curves.shape[1]) * EVERY
-            axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seeds)", color=colours[name])
-            axes.plot(places, 100 * curves.T, ".", color=colours[name], markersize=3, alpha=0.4)
-        axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
+        mine = [row for row in rows if row["game"] == game and row["arm"] in (BASELINE, *names)]
+        seen = {row["seed"] for row in mine if row["arm"] != BASELINE}
+        for name, colour in zip((BASELINE, *names), COLOURS, strict=False):
+            curves = 100 * np.array([row["curve"] for row in mine if row["arm"] == name and row["seed"] in seen])
+            if not len(curves):
+                continue
+            places, mean = np.arange(curves.shape[1]) * EVERY, curves.mean(axis=0)
+            axes.plot(places, mean, label=f"{NAMES[name]} ({name})", color=colour)
+            if len(curves) > 1:
+                half = student(len(curves) - 1) * curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
+                axes.fill_between(places, mean - half, mean + half, color=colour, alpha=0.12, linewidth=0)
+        axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=f"{game}, {len(seen)} seeds")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.savefig(path, dpi=100, facecolor="white")
 
 

@@ -1,6 +1,7 @@
 """A labelled episode in words and as a figure, for ``pivot peek``, the card and the README."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -114,6 +115,9 @@ class EpisodeView:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))
         tiles = drawn_tiles(self.episode["env"], self.steps, frames)
+        if environment(self.episode["env"]).profile.tiles != "outcomes":  # those show the end already
+            end = frames.pixels(self.steps[-1]["next_frame_id"])
+            tiles = replace(tiles, frames=(*tiles.frames, end), labels=(*tiles.labels, "end"))
         return failure_figure(tiles, self.title, self.facts(), self.log, self.pivot_step)
 
 
@@ -133,12 +137,11 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
         after = f"more than {certificate['budget_after']} are needed"
         if certificate["before"] is None:
             before = f"more than {certificate['budget_before']} are needed"
-    budget = certificate["budget_before"]
-    turns = f"{budget} turn{'s' * (budget != 1)}"
-    return (
-        f"before the action {before} with {turns} left; after it {after} with {certificate['budget_after']} "
-        f"({certificate['kind']})"
+    left, later = (
+        f"with {certificate[side]} turn{'s' * (certificate[side] != 1)} left"
+        for side in ("budget_before", "budget_after")
     )
+    return f"before the action {before} {left}; after it {after} {later} ({certificate['kind']})"
 
 
 def reference_text(certificate: dict[str, Any]) -> str | None:

@@ -19,7 +19,7 @@
       <h2>${title}</h2>
       <div class="two">
         <figure><${Frame} frame=${before} alt=${names[0]} eager /><figcaption>${names[0]}</figcaption></figure>
-        <div class="arrow"><code><${Text}>${action}<//></code><span aria-hidden="true">→</span></div>
+        <div class="arrow"><code><${Pivot.Way} action=${action} /></code><span aria-hidden="true">›</span></div>
         <figure><${Frame} frame=${after} alt=${names[1]} eager /><figcaption>${names[1]}</figcaption></figure>
       </div>
       ${note && html`<p class="note">${note}</p>`}
@@ -38,7 +38,7 @@
         names=${["the target", `submission ${at}`]} />`;
     }
     return html`<${Pair} title="What happened" kind="past" before=${page.frames[at]} after=${page.frames[at + 1]} action=${step.action}
-      names=${[`before step ${at}`, `after step ${at}`]} />`;
+      names=${[`before step ${at}`, `after step ${at}${at === T - 1 ? `: ${Pivot.endOf(page)}` : ""}`]} />`;
   }
 
   function Possible({ page, at }) {
@@ -69,7 +69,9 @@
     const step = page.steps[at];
     if (!step) return html`<section class="card"><h2>Step ${at}</h2><p class="none">The episode was over before this step.</p></section>`;
     const outcome = step.reply_outcome === "ok" ? null : step.reply_outcome.replaceAll("_", " ");
-    const info = Object.entries(step.info && typeof step.info === "object" ? step.info : {});
+    const info = Object.entries(step.info && typeof step.info === "object" ? step.info : {}).filter(([name]) => name !== "remaining_turns");
+    // what every step of the episode logs alike takes one line
+    const constant = page.steps.length > 1 ? info.filter(([name, value]) => page.steps.every((each) => Pivot.asText(each.info?.[name] ?? null) === Pivot.asText(value))) : [];
     return html`<section class="card step"><h2>Step ${at}${at === pivotOf(page) && html` <${Badge} kind="pivot">pivot<//>`}</h2>
       <p class="line"><code class="action"><${Text}>${step.action}<//></code>
         <span>reward <b>${numberText(step.reward, 4)}</b></span><span>turns left <b>${step.remaining_turns}</b></span>
@@ -81,7 +83,7 @@
       <${Block} text=${step.response} label="Reply" empty="The reply is empty." />
       <${Pivot.Sent} page=${page} request=${page.requests[at]} summary="Request of this step" />
       ${step.observation_text && html`<h3>Text beside the picture</h3><${Block} text=${step.observation_text} label="Observation" />`}
-      <${Facts} rows=${[...info.filter(([name]) => name !== "remaining_turns"), ["arguments", typeof step.payload === "string" ? null : step.payload], ["score parts", step.score_parts]]} />
+      <${Facts} rows=${[...info.filter((each) => !constant.includes(each)), ["the same in every step", constant.map(([name, value]) => `${name} ${Pivot.asText(value)}`).join(", ")], ["arguments", typeof step.payload === "string" ? null : step.payload], ["score parts", step.score_parts]]} />
     </section>`;
   }
 

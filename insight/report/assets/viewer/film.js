@@ -2,17 +2,26 @@
 "use strict";
 
 (() => {
-  const { html, Text, Frame, numberText } = Pivot;
+  const { html, Text, Frame } = Pivot;
   const { useEffect, useRef } = preactHooks;
 
-  const ARROWS = new Map([["left", "←"], ["right", "→"], ["up", "↑"], ["down", "↓"]]);
+  const ARROWS = new Map([["left", "←"], ["right", "→"], ["up", "↑"], ["down", "↓"], ["moveleft", "←"], ["moveright", "→"],
+    ["moveahead", "↑"], ["moveback", "↓"], ["rotateleft", "↺"], ["rotateright", "↻"], ["lookup", "⤴"], ["lookdown", "⤵"]]);
+  const ENDS = new Map([["success", "reached"], ["lost", "lost"], ["horizon", "no turns"], ["policy_error", "policy error"], ["env_error", "error"]]);
+  const endOf = (page) => ENDS.get(page.episode.stop_reason) ?? "end";
+
+  // An action with its direction; a turn of several actions has several.
+  function Way({ action }) {
+    const arrows = String(action ?? "").split("|").map((each) => ARROWS.get(each) ?? "").join("");
+    return html`${arrows && html`<span class="way" aria-hidden="true">${arrows} </span>`}<${Text}>${action}<//>`;
+  }
 
   function Tile({ frame, t, step = t, caption, kind, current, onStep, name, prefix = "step" }) {
     return html`<li class=${`tile ${kind} ${current ? "current" : ""}`} style=${{ gridColumn: t + 1 }}>
       <button onClick=${() => onStep(step)} aria-current=${current ? "step" : null}>
         <span class="aside">${prefix} </span><span class="at">${name ?? step}</span>
         ${frame !== undefined && html`<${Frame} frame=${frame} alt="" size="84" />`}
-        <span class="did">${ARROWS.has(caption) && html`<span class="way" aria-hidden="true">${ARROWS.get(caption)} </span>`}<${Text}>${caption}<//></span>
+        <span class="did"><${Way} action=${caption} /></span>
       </button></li>`;
   }
 
@@ -37,7 +46,7 @@
         ${steps.map((step, t) => html`<${Tile} key=${t} frame=${frames[drawings ? t + 1 : t]} t=${drawings ? t + 1 : t} step=${t} caption=${step.action} kind=${kind(t)} current=${t === at}
           onStep=${onStep} name=${t === pivot ? `${t} pivot` : t} />`)}
         ${!drawings && html`<li class="tile end" style=${{ gridColumn: steps.length + 1 }}><span class="at">end</span>
-          <${Frame} frame=${frames.at(-1)} alt="After the last step" size="84" /><span class="did">return ${numberText(page.episode.episode_return)}</span></li>`}
+          <${Frame} frame=${frames.at(-1)} alt="After the last step" size="84" /><span class="did">${endOf(page)}</span></li>`}
       </ol>
       ${witness && html`<ol class="plan" aria-label="The plan that still worked">
         ${witness.actions.map((action, i) => html`<${Tile} key=${i} t=${pivot + i} kind=${witness.frames ? "plan" : "plan bare"} caption=${action} current=${pivot + i === at} onStep=${onStep}
@@ -48,5 +57,5 @@
     </div>`;
   }
 
-  Object.assign(Pivot, { Film, pivotOf: (page) => page.label?.pivot_step ?? null });
+  Object.assign(Pivot, { Film, Way, endOf, pivotOf: (page) => page.label?.pivot_step ?? null });
 })();

@@ -11,7 +11,7 @@
     const kind = t === pivot ? "pivot" : pivot !== null && t > pivot ? "after" : "";
     return html`<td class=${`cell ${kind}`}><a href=${Pivot.address(run.path(number), params, { step: t })}>
       <${Frame} frame=${page.frames[drawings ? t + 1 : t]} alt="" size="64" />
-      <span class="did"><span class="aside">step ${t}${t === pivot ? ", pivot" : ""}: </span><${Text}>${step.action}<//></span></a></td>`;
+      <span class="did"><span class="aside">step ${t}${t === pivot ? ", pivot" : ""}: </span><${Pivot.Way} action=${step.action} /></span></a></td>`;
   }
 
   function Rollout({ run, number, page, columns, params }) {
@@ -21,7 +21,7 @@
         <span class="soft">return ${numberText(page.episode.episode_return)}${pivotOf(page) === null ? "" : `, t* ${pivotOf(page)}`}</span>
         <${LabelBadge} label=${run.label(number)} /></th>
       ${page.steps.map((_, t) => html`<${Cell} run=${run} number=${number} page=${page} t=${t} params=${params} />`)}
-      <td class="cell end"><${Frame} frame=${page.frames.at(-1)} alt=${`end of rollout ${run.columns.sample[number]}`} size="64" /><span class="did">end</span></td>
+      <td class="cell end"><${Frame} frame=${page.frames.at(-1)} alt=${`end of rollout ${run.columns.sample[number]}`} size="64" /><span class="did">${Pivot.endOf(page)}</span></td>
       ${steps < columns && html`<td colspan=${columns - steps}></td>`}</tr>`;
   }
 

@@ -64,7 +64,7 @@
   }
 
   const number = (value, digits = 2) => (typeof value !== "number" ? "–" : String(Number(value.toFixed(digits))));
-  const asText = (value) => (typeof value === "string" ? value : typeof value === "number" ? number(value, 4) : JSON.stringify(value));
+  const asText = (value) => (typeof value === "string" ? value : typeof value === "number" ? number(value, 4) : JSON.stringify(value, null, 1).replace(/\n */g, " "));
 
   // Names and values; empty values are left out.
   function Facts({ rows }) {

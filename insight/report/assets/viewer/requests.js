@@ -30,7 +30,7 @@
     if (!request) return null;
     const name = request.template ? `${request.template} ${request.version}` : null;
     const call = request.call;
-    return html`<${Details} summary=${html`${summary}${call && html` <span class="soft">${[tokens(call) && `${tokens(call)} tokens`, seconds(call.latency)].filter(Boolean).join(", ")}</span>`}`}>${() => html`
+    return html`<${Details} summary=${html`${summary}${call && request.fields && html` <span class="soft">${[tokens(call) && `${tokens(call)} tokens`, seconds(call.latency)].filter(Boolean).join(", ")}</span>`}`}>${() => html`
       <${Messages} page=${page} messages=${request.messages} label=${summary.toLowerCase()} />
       ${request.fields ? html`<h3>Other fields</h3><${Block} text=${request.fields} label="Fields" />`
         : html`<p class="none">No server was asked: an embedded policy stands in for a model.</p>`}
@@ -45,7 +45,7 @@
 
   function Teacher({ page, analyzer }) {
     const { teacher, calls } = analyzer;
-    if (!teacher && !calls.length) return html`<section class="card"><h2>Teacher</h2><p class="none">No model was asked for guidance.</p></section>`;
+    if (!teacher && !calls.length) return null;
     return html`<section class="card teacher"><h2>Teacher</h2>
       ${teacher && html`<${Details} summary="Request to the teacher">${() => html`
         <${Messages} page=${page} messages=${teacher.messages} label="request to the teacher" />
@@ -60,7 +60,7 @@
   function Analyzer({ page }) {
     const { analyzer } = page;
     if (!analyzer) return null;
-    return html`<div class="columns even"><section class="card analyzer"><h2>Analyzer</h2>
+    return html`<div class=${analyzer.teacher || analyzer.calls.length ? "columns even" : ""}><section class="card analyzer"><h2>Analyzer</h2>
         <div class="pictures"><${Picture} src=${analyzer.collage} title="Collage" /><${Picture} src=${analyzer.panel} title="Panel" /></div>
         <${Details} summary="Prompt">${() => html`<${Messages} page=${page} messages=${analyzer.prompt.messages} label="Analyzer prompt" />
           <${Facts} rows=${[["template", `${analyzer.prompt.template} ${analyzer.prompt.version}`], ["prompt", analyzer.prompt.prompt_hash]]} />`}<//>
@@ -100,7 +100,7 @@
 
   function Calls({ page, onStep }) {
     const rows = [
-      ...page.requests.filter((request) => request.call).map((request) => ["Student", request.call]),
+      ...page.requests.filter((request) => request.call && request.fields).map((request) => ["Student", request.call]),
       ...(page.analyzer?.calls ?? []).map((call) => ["Teacher", call]),
     ];
     if (!rows.length) return null;
