@@ -209,7 +209,8 @@ def test_both_pivots_in_words() -> None:
     answer = verdict(observed(log("stack", THREE), "stack"))
     certificate = {name: getattr(answer.certificate, name) for name in answer.certificate.__slots__}
     assert certificate_text(certificate) == (
-        "before the action 3 stages are open with 3 turns left; after it 3 stages are open with 2 turns left (heuristic)"
+        "before the action 3 stages are open with 3 turns left; after it 3 stages are open with 2 turns left "
+        "(heuristic)"
     )
     assert reference_text(certificate) == (
         "the task was lost at step 4 at the latest; before the pivot action at least 2 turns are needed, after it at "
