@@ -42,7 +42,7 @@ OPTIONAL = (
     ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
     ("mani_skill", "mani_skill", "primitiveskill in ManiSkill", install_line("maniskill")),
     ("dreamsim", "dreamsim", "the paper's scorer of svg", install_line("perceptual")),
-    ("matplotlib", "matplotlib", "pivot plot, reports", install_line("plots")),
+    ("matplotlib", "matplotlib", "pivot plot", install_line("plots")),
     ("sklearn", "scikit-learn", "learned baselines of pivot evaluate", install_line("train")),
 )
 """Module, distribution, purpose, and how to install it."""

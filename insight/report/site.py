@@ -17,32 +17,23 @@ from threading import Lock
 from typing import Any
 
 from ...core.admission import Names, allowing
-from ...core.errors import ConfigError, PluginError, StoreError
+from ...core.errors import ConfigError, StoreError
 from ...core.images import CODECS
 from ...core.progress import Reporter
 from ...core.storage import Address, LocalStorage, parse_address
 from ...datasets.sql.views import connect, run_query
 from ...datasets.store.nights import Nights, nights_of, placed_shards
 from ...datasets.store.store import Store
-from ..plots import save_plots
+from ..probe.rates import ARM_HEADER, arm_rates, arm_tables
+from ..probe.records import SETTINGS_FILE
 from ..stats import SUMMARY, in_order
 from .contents import CHUNK, FORMAT, Contents, Selection, chunk_name, contents, page_name
 from .pages import Page, ShardPages
 from .plain import json_text, plain, script
 
-TITLES = {
-    "return_ladder": "Returns within groups",
-    "modes": "Failure modes",
-    "pivot_steps": "Pivot step",
-    "slack": "Slack at the pivot",
-    "lift": "Lift of the rollback probe",
-}
 
-_SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
-
-
-def overview(root: Address, nights: Nights) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the page and its pictures, by path; tables and pictures are of all nights together.
+def overview(root: Address, nights: Nights) -> dict[str, Any]:
+    """Return the page; its tables are of all nights together.
 
     Raises:
         StoreError: a file of the store is missing or torn.
@@ -53,19 +44,16 @@ def overview(root: Address, nights: Nights) -> tuple[dict[str, Any], dict[str, b
             names, rows = in_order(*run_query(root, connection, each.shown))
             if rows or not each.often_empty:
                 tables.append({"view": each.view, "title": each.title, "columns": names, "rows": plain(rows)})
-    try:
-        pictures, problem = {f"plots/{name}": data for name, data in save_plots(root, "svg").items()}, None
-    except PluginError as error:
-        pictures, problem = {}, str(error)
-    record = {
+    store = nights.get("")  # each night has a probe of its own
+    if store is not None and SETTINGS_FILE in store.listed:
+        for env, rows in arm_tables(arm_rates(store)[1]).items():
+            tables.append({"view": None, "title": f"{env}: retries of the probe", "columns": ARM_HEADER, "rows": rows})
+    return {
         "format": FORMAT,
         **_run(next(iter(nights.values()))),
         "nights": [{"folder": folder.rstrip("/"), **_run(store)} for folder, store in nights.items() if folder],
         "tables": tables,
-        "plots": [_plot(path, data) for path, data in pictures.items()],
-        "problem": problem,
     }
-    return record, pictures
 
 
 def _run(store: Store) -> dict[str, Any]:
@@ -82,19 +70,11 @@ def _run(store: Store) -> dict[str, Any]:
     }
 
 
-def _plot(path: str, picture: bytes) -> dict[str, Any]:
-    """Describe a picture with its size, so that the page keeps its layout while the picture loads."""
-    name = Path(path).stem
-    match = _SIZE.search(picture)
-    size = {} if match is None else {match[1].decode(): float(match[2]), match[3].decode(): float(match[4])}
-    return {"src": path, "title": TITLES.get(name, name)} | size
-
-
 MARKER = "report.json"
 """File that marks a folder as a report, which the next report may replace."""
 
 STAGE = "report"
-_SCRIPTS = "data filters parts export list chart film requests episode level overview start app"
+_SCRIPTS = "data filters parts export list chart film requests episode level bars overview start app"
 _PARTS = (
     *("mark.svg", "style.css", "pages.css", "requests.css", *(f"{name}.js" for name in _SCRIPTS.split())),
     *("vendor/preact.js", "vendor/preact-hooks.js", "vendor/htm.js"),
@@ -205,7 +185,6 @@ class Site:
         """Yield the names of all files, those of an episode after its page; pictures may be missing."""
         yield from ASSETS
         yield from (f"{name}.{suffix}" for name in ("contents", "overview") for suffix in ("json", "js"))
-        yield from self._overview[1]
         written, count = set[str](), len(self.contents.places)
         for index, place in enumerate(self.contents.places):
             yield f"{page_name(index)}.json"
@@ -221,7 +200,6 @@ class Site:
         suffix = "|".join(re.escape(each.suffix) for each in CODECS.values())
         return [
             (r"(contents|overview)\.(?:js|json)", self._whole),
-            (r"plots/([a-z_]{1,40}\.svg)", self._plot),
             (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
             (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
             (rf"frames/(\d{{1,9}})/(\d{{1,9}})\.(?:{suffix})", self._frame),
@@ -229,15 +207,11 @@ class Site:
         ]
 
     @cached_property
-    def _overview(self) -> tuple[str, dict[str, bytes]]:
-        record, pictures = overview(self._root, self._nights)
-        return json_text(record), pictures
+    def _overview(self) -> str:
+        return json_text(overview(self._root, self._nights))
 
     def _whole(self, name: str) -> bytes:
-        return (json_text(self.contents.record) if name == "contents" else self._overview[0]).encode("ascii")
-
-    def _plot(self, name: str) -> bytes | None:
-        return self._overview[1].get(f"plots/{name}")
+        return (json_text(self.contents.record) if name == "contents" else self._overview).encode("ascii")
 
     def _make(self, shard: int, row: int) -> tuple[Page, str]:
         """Return a page and its JSON."""

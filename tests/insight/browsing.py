@@ -13,7 +13,6 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FLAGS = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
 
-PLOT = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 EPISODE = "main.episode[data-ready]"
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.insight.report import site as overviews
 from pivot.insight.report.site import report
-from pivot.tests.insight.browsing import CHROMIUM, FLAGS, PLOT
+from pivot.tests.insight.browsing import CHROMIUM, FLAGS
 from pivot.tests.insight.hostile import poison
 from pivot.tests.stores import copy_store
 
@@ -31,8 +30,6 @@ def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPath
     poisoned = copy_store(tiny_store, folder / "store")
     poison(poisoned)
     made = {"plain": small_store, "hostile": poisoned}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
-        for name, store in made.items():
-            report(store, folder / name)
+    for name, store in made.items():
+        report(store, folder / name)
     return {name: folder / name for name in made}

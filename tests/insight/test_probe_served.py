@@ -21,7 +21,6 @@ from pivot.insight.probe.bounds import Bisection, bounds_of, reached_step
 from pivot.insight.probe.rates import probe_rows
 from pivot.insight.probe.records import Bound, ProbeSettings
 from pivot.insight.probe.run import ProbeResult, probe_store
-from pivot.insight.report import site as overviews
 from pivot.insight.report.site import report
 from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
@@ -263,8 +262,7 @@ def player(body: Body) -> Body:
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Body]]]:
     """The site of a probed, served store, and every request that the server got."""
     folder = tmp_path_factory.mktemp("sent")
-    with served(player) as server, pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as thread:
-        patch.setattr(overviews, "save_plots", lambda root, suffix: {})
+    with served(player) as server, ThreadPoolExecutor(1) as thread:
         thread.submit(_make, folder, server).result()  # a thread with a browser has an event loop already
     yield folder / "site", [body for body in server.log.bodies if body["seed"] != SEED]
 

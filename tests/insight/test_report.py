@@ -13,7 +13,6 @@ from pivot.core.progress import Reporter
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.schema import LABELS, STEPS
 from pivot.datasets.store.store import Store
-from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, page_name
 from pivot.insight.report.plain import parsed
 from pivot.insight.report.site import ASSETS, MARKER, asset, report
@@ -27,18 +26,10 @@ NO_VERDICT = dict.fromkeys(("pivot_step", "failure_mode", "certificate", "witnes
 NO_VERDICT |= {"accepted": False}
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes seconds and has tests of its own."""
-    monkeypatch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": b"<svg/>"})
-
-
 @pytest.fixture(scope="module")
 def site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "site"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": b"<svg/>"})
-        run("view", small_store, "--out", folder)
+    run("view", small_store, "--out", folder)
     return folder
 
 
@@ -78,14 +69,14 @@ def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
     records = pages(site)
     chunks = [unwrapped(site / f"{chunk_name(number)}.js") for number in range(-(-len(records) // CHUNK))]
     assert [page for chunk in chunks for page in chunk] == records
-    used = {"plots/modes.svg"}
+    used = set[str]()
     for page in records:
         for frame in [*page["frames"], *((page["witness"] or {}).get("frames") or ())]:
             assert frame_id(decode((site / frame["src"]).read_bytes())) == frame["id"]
             used.add(frame["src"])
         if page["analyzer"] is not None:
             used |= {page["analyzer"]["collage"], page["analyzer"]["panel"]}
-    data = {name for name in files(site) if name.startswith(("frames/", "plots/"))}
+    data = {name for name in files(site) if name.startswith("frames/")}
     assert data == used
     assert {name for name in files(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 from pivot.datasets.store.nights import nights_of
-from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import Selection, contents
 from pivot.insight.report.plain import json_text, script
 from pivot.insight.report.serve import HOST, ViewServer
 from pivot.insight.report.site import ASSETS, Site, asset
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import PATIENCE
-from pivot.tests.insight.browsing import EPISODE, PLOT, Visit, a_failure, listed, violations
+from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed, violations
 from pivot.tests.insight.hostile import HOSTILE, LONG, everything
-from pivot.tests.insight.test_report import ALL, without_plots
+from pivot.tests.insight.test_report import ALL
 from pivot.tests.stores import copy_store
 
 
@@ -113,6 +112,19 @@ def test_filters_live_in_the_address(visit: Visit, sites: dict[str, Path]) -> No
     page.select_option(".sort select", "pivot")
     visit.address("sort=pivot")
     page.go_back()
+
+
+def test_a_bar_leads_to_its_failures(visit: Visit) -> None:
+    page = visit.open("#/overview", ".charts")
+    for name in ("pivot step", "slack at the pivot"):
+        bar = page.locator(f'.stack a[title*="{name}"]').first
+        count = bar.get_attribute("title").split()[0]
+        bar.click()
+        visit.shows(".total", f"{count} of 48 episodes")
+        page.go_back()
+        page.wait_for_selector(".charts")
+    page.locator(".ladder a").last.dispatch_event("click")
+    page.wait_for_selector(".level-grid")
 
 
 IGNORABLE = {0x34F, 0x3164, 0xFE0F, 0x2800}
@@ -213,10 +225,7 @@ def test_nothing_overflows_on_a_narrow_screen_and_the_theme_is_kept(browser: Any
     visit.close()
 
 
-def test_the_served_site_works_alike(
-    browser: Any, small_store: Path, sites: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
+def test_the_served_site_works_alike(browser: Any, small_store: Path, sites: dict[str, Path]) -> None:
     columns = listed(sites["plain"])
     site = Site(small_store, Selection())
     with ViewServer(site, 0, lambda message: None) as server:
@@ -225,7 +234,7 @@ def test_the_served_site_works_alike(
         page = visit.open(f"#/episode/{columns['id'][a_failure(columns)]}", EPISODE)
         for image in page.locator(".pair img").all():
             assert image.evaluate("image => image.decode().then(() => image.naturalWidth > 0)")
-        visit.open("#/overview", ".plot img")
+        visit.open("#/overview", ".charts")
         visit.close()
         server.shutdown()
     site.close()
@@ -265,9 +274,6 @@ def test_a_list_of_ten_thousand_episodes_holds_the_rows_that_are_seen(browser: A
     visit.close()
 
 
-__all__ = ["without_plots"]
-
-
 @pytest.fixture(scope="module")
 def live(small_store: Path) -> Iterator[Site]:
     live_site = Site(small_store, ALL)
@@ -301,7 +307,7 @@ def test_the_server_answers_nothing_else(server: ViewServer, small_store: Path) 
     paths = (
         "/etc/passwd /../run.json /run.json /viewer/../../../run.json /%2e%2e/run.json //etc/passwd "
         "/episodes/0/99999.json /pages/0/999999999.js /frames/99/0.png /frames/0/999999.png /frames/0/w99-0.png "
-        "/frames/0/-1.png /plots/../modes.svg /plots/nothing.svg /viewer/ /episodes/0/0.json/x /contents.JSON"
+        "/frames/0/-1.png /viewer/ /episodes/0/0.json/x /contents.JSON"
     )
     for name in paths.split():
         assert ask(server, name)[0] == 404, name
