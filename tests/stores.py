@@ -1,4 +1,4 @@
-"""Stores for tests, and functions that damage a copy: one cell, with or without a new manifest."""
+"""Stores for tests, and functions that damage a copy: one cell, with or without a matching manifest."""
 
 import shutil
 from collections.abc import Callable

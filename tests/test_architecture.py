@@ -234,7 +234,7 @@ def test_no_error_is_swallowed_whole() -> None:
                 assert not (everything and silent), f"{_name(path)}:{node.lineno}"
 
 
-# What a decision may hang on, and whose private parts a module may touch
+# Decisions on texts, and private names
 
 
 def _foreign_private(path: Path) -> Iterator[str]:
@@ -247,7 +247,7 @@ def _foreign_private(path: Path) -> Iterator[str]:
 
 
 def _decisions_on_text(tree: ast.AST) -> Iterator[int]:
-    """Lines that read the first words of a message, up to a colon: what was once a type, and became a text."""
+    """Return lines that decide by the first words of a message instead of by a type."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             words = [each for each in ast.walk(node.args[0]) if isinstance(each, ast.Constant)]
@@ -269,7 +269,7 @@ def test_no_decision_reads_the_first_word_of_a_message() -> None:
     assert [f"{_name(path)}:{line}" for path in SHIPPED for line in _decisions_on_text(_tree(path))] == []
 
 
-# What is shipped
+# The wheel
 
 
 def test_the_listed_packages_are_the_folders_with_modules() -> None:

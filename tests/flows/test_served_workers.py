@@ -1,4 +1,4 @@
-"""Rollouts against a model server on several workers: one limit in all, equal bytes, and a good end."""
+"""Rollouts against a model server on several workers: one limit in all, equal bytes, and a clean end."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ class Threads:
         return self._executor.submit(call, *pickle.loads(pickle.dumps(arguments)))
 
     def stop(self) -> None:
-        """Threads end by themselves."""
+        """Do nothing: threads end by themselves."""
 
     def stream(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         for each in arguments:
@@ -202,12 +202,12 @@ def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_
         # Three workers have at most half of the 24 shards open, so that some are finished by then.
         gone = stop_after(server, server.log.answered * 3 // 4)
         began = time.monotonic()
-        # A worker that begins only after the server went away finds none at its first look.
+        # A worker that starts only after the server went away finds none at its first check.
         with pytest.raises(
             ServerGoneError, match=r"no (answer from http://127.* are kept|server answers at http://127)"
         ):
             build(config, tmp_path / "store", 3)
-        assert time.monotonic() - began < 120  # of the 180 that a server gets by default
+        assert time.monotonic() - began < 120  # of the default 180
         gone.join()
         answered = server.log.answered
         server.start()

@@ -84,7 +84,7 @@ class Joining:
         )
 
     def end(self) -> None:
-        """End them."""
+        """End the workers."""
         for each in self._started:
             each.kill()
             each.wait()

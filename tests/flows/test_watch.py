@@ -28,7 +28,7 @@ LOG = logging.getLogger("test of flows")
 
 
 class Shown(Artifacts):
-    """Keeps what would be shown."""
+    """A presenter that keeps its input."""
 
     def __init__(self) -> None:
         super().__init__(LOG, str(uuid4()), "Nightly: Frozen_Lake")
@@ -43,7 +43,7 @@ class Shown(Artifacts):
 
 
 class Clock:
-    """Tells the time that a test sets."""
+    """A clock that a test sets."""
 
     now = 100.0
 
@@ -85,7 +85,7 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.M
     assert samples["pivot_stage_bytes", name, "rollout"] == 7
     assert samples["pivot_store_count", name, "svg", "rows"] == 3
     unfinished = RunMetrics("night", 1.5).text()
-    RunMetrics("night", 1.5).write()  # nobody wants it
+    RunMetrics("night", 1.5).write()  # no folder is configured
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv(FOLDER, str(tmp_path))
     RunMetrics("night", 1.5).write()

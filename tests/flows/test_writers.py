@@ -51,7 +51,7 @@ def coached(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ChatServer]
 def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path, ChatServer]) -> None:
     root, server = coached
     assert_whole(root)
-    assert problems(root) == []  # without the server: it is gone
+    assert problems(root) == []  # the server has stopped
     frames = load_store(root)
     labels = frames.labels.collect()
     assert set(labels["teacher"]) == {"openai"}
@@ -61,7 +61,7 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
     rejected = labels.filter(~pl.col("accepted"))
     reasons = {reason["kind"] for row in rejected["reject_reasons"] for reason in row}
     assert 0 < rejected.height < labels.height
-    assert reasons == {"not_json"}  # and not also that it is empty
+    assert reasons == {"not_json"}  # no second reason for the empty text
     assert set(rejected["failure_reason"]) == {""}
     calls = frames.calls.filter(pl.col("role") == "teacher").collect()
     assert calls.height == labels.height + rejected.height == server.log.answered
@@ -85,7 +85,7 @@ def test_rejected_texts_never_reach_the_dataset(coached: tuple[Path, ChatServer]
         ]
     )
     assert rows.height
-    assert not rows["failure_reason"].str.contains("what was fatal here").any()  # what the server wrote freely
+    assert not rows["failure_reason"].str.contains("what was fatal here").any()  # free text of the server
 
 
 def test_the_server_is_shown_one_picture_and_asked_for_a_schema(coached: tuple[Path, ChatServer]) -> None:
@@ -125,7 +125,7 @@ def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Pat
         calls = load_store(tmp_path / "a").calls.filter(pl.col("role") == "teacher").collect()
         unusable = calls.height - load_store(tmp_path / "a").labels.filter("accepted").collect().height
         pivot.build(one, tmp_path / "b")
-        assert server.log.answered - answers == unusable > 0  # those alone are asked for again
+        assert server.log.answered - answers == unusable > 0  # only these are requested again
         first, second = fingerprint(tmp_path / "a"), fingerprint(tmp_path / "b")
         assert {name: digest for name, digest in first.items() if name.endswith(".parquet")} == {
             name: digest for name, digest in second.items() if name.endswith(".parquet")
@@ -167,7 +167,7 @@ def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert set(load_store(root).labels.collect()["teacher"]) == {"openai"}
         assert problems(root) == []
-        # A second one replaces its calls and prompts, too.
+        # A second teacher replaces its calls and prompts, too.
         result = CliRunner().invoke(app, ["relabel", str(root), "--writer", "template", "--workers", "1"])
         assert result.exit_code == 0, result.output
     assert problems(root) == []
@@ -176,7 +176,7 @@ def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
 
 
 def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: Path) -> None:
-    """Where the writer would be shown something else it is asked; ``--refresh`` asks for everything and keeps it."""
+    """The writer is asked only where its prompt would change; ``--refresh`` asks about everything."""
     root = tmp_path / "store"
 
     def relabel(*arguments: str) -> None:
@@ -286,7 +286,7 @@ def test_what_rejected_guidance_is_not_asked_for(options: tuple[str, ...], says:
 
 
 def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
-    """Nobody can render the prompt of then, and the rules of then are gone; all else of the labels is recomputed."""
+    """The old prompt and its rules no longer exist; everything else of the labels is recomputed."""
     patient = Patient(coached[0], tmp_path / "copy")
     name = patient.file("sokoban", "labels")
 

@@ -93,7 +93,7 @@ class Victim:
         answer = json.loads(self._process.stdout.readline())
         died = KILLED if how == signal.SIGKILL else INTERRUPTED
         reached = any(_is_it(change, number, die_at) for number, change in enumerate(answer["changes"], 1))
-        # A run that lost a worker fails, unless that one had nothing left to do.
+        # A run that lost a worker fails, unless the worker had finished.
         ends = {FAILED, "0"} if who == CHILD else {died}
         assert answer["end"] in (ends if reached else {"0"}), answer
         return answer["changes"]
@@ -203,7 +203,7 @@ def _build_in_turn(root: Address, config: dict[str, Any]) -> None:
 
 
 def _get_ready() -> None:
-    """Import, compile and draw what runs need, so that no child pays for it; without a thread, which a fork loses."""
+    """Import, compile and draw what runs need, so that no child pays for it; without threads, which a fork loses."""
     for name in ("pandas", "pyarrow.pandas_compat", "aiohttp", "openai"):
         importlib.import_module(name)
     Image.init()

@@ -54,7 +54,7 @@ class Visit:
         return self.page
 
     def shows(self, selector: str, text: str) -> None:
-        """Wait until the element shows the text: a page follows its keys in its own time."""
+        """Wait until the element shows the text: a page reacts to keys with a delay."""
         _expect(self.page.locator(selector).first).to_have_text(text, use_inner_text=True)
 
     def counts(self, selector: str, number: int) -> None:

@@ -22,11 +22,11 @@ HOSTILE = (
     "[bold red]markup[/] {{template}} %s",
 )
 LONG = "<b>long</b> " * 8400
-"""Some 100 kB."""
+"""A text of some 100 kB."""
 
 
 def everything() -> str:
-    """Return all of them as one text."""
+    """Return all hostile texts as one."""
     return "\n".join(HOSTILE)
 
 

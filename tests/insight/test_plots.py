@@ -92,7 +92,7 @@ def test_without_the_library_the_install_line_is_said(small_store: Path, monkeyp
     assert "pip install 'pivot-vlm[plots]'" in str(error_of("plot", small_store))
 
 
-def test_names_of_strangers_are_shown_as_they_are(capfd: pytest.CaptureFixture[str]) -> None:
+def test_foreign_names_are_shown_literally(capfd: pytest.CaptureFixture[str]) -> None:
     """Control characters and formulas in names neither reach the terminal nor break the picture."""
     name = "\x1b[2J\x07 $\\frac{"
     assert plots.plain(name) == r"\x1b[2J\x07 \$\frac{"

@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 
 
 def _player(body: dict[str, Any]) -> dict[str, Any]:
-    """Plays, and writes guidance if that is requested."""
+    """Answer as policy, or with guidance if that is requested."""
     return coach(body) if "response_format" in body else walker(body)
 
 
@@ -129,7 +129,7 @@ def test_a_manifest_names_no_file_that_a_stopped_probe_may_have_changed(tmp_path
     with served(_player) as server:
         root = _built(tmp_path / "store", server, tasks=1)
         _probe(root, arms=("no_hint",))
-        server.fault = lambda key, tried: "500"  # but not to the request by which it is met
+        server.fault = lambda key, tried: "500"  # but not to the pre-flight check
         with pytest.raises(ServerGoneError):
             _probe(root, arms=("no_hint",), resamples=2)
         names = json.loads((root / "manifest.json").read_text())["files"]
@@ -167,7 +167,7 @@ def test_bounds_are_proven_and_never_above_the_certificate(built: Path, tmp_path
     assert rows.keys() == labels.keys() and all(row.is_over for row in rows.values())
     assert all(row.proven <= labels[name]["pivot_step"] for name, row in rows.items())
     reached = sum(row.proven == labels[name]["pivot_step"] for name, row in rows.items())
-    assert reached >= len(labels) - 1  # the policy plays nearly always best
+    assert reached >= len(labels) - 1  # the policy is nearly perfect
     assert all(row.retries <= 24 for row in rows.values())
     assert pivot.verify(root).problems == []
     after = next(row for row in rows.values() if row.chance_step is not None)
@@ -251,7 +251,7 @@ Body = dict[str, Any]
 
 
 def player(body: Body) -> Body:
-    """Plays, and writes guidance where a schema is given; half of the first answers are no use."""
+    """Answer as policy, or with guidance where a schema is given; half of the first answers are unusable."""
     if "response_format" not in body:
         return walker(body)
     refuses = len(body["messages"]) == 1 and number_of(asked(body)) % 2 == 0
@@ -283,7 +283,7 @@ def pages(site: Path) -> list[Any]:
 
 
 def as_sent(site: Path, page: Any, request: Any) -> str:
-    """The body of a request, put together from a page."""
+    """Return the body of a request as a page shows it."""
     messages = [
         {"role": message["role"], "content": [_part_of(site, page, part) for part in message["parts"]]}
         for message in request["messages"]

@@ -175,7 +175,7 @@ def test_a_view_is_the_same_whatever_else_is_asked_for(small_store: Path) -> Non
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/queries.md"
 QUESTIONS = re.findall(r"^\*\*(\d+)\. .*?```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 MAY_BE_EMPTY = {"2", "15", "17", "18"}
-"""Questions about errors, rejects, traps and inexact certificates: some policies and environments have none."""
+"""Queries about errors, rejects, traps and inexact certificates, which some policies and environments lack."""
 
 
 def test_they_are_numbered_and_use_the_views() -> None:

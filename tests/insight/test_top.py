@@ -100,8 +100,8 @@ def test_settings_and_slack_are_columns_of_failures(small_store: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["while it is built", "after it ended early"])
-def test_an_unfinished_store_is_looked_at(small_store: Path, tmp_path: Path, written: bool) -> None:
-    """Only shards that are played are shown, whatever else is there, and each command says so."""
+def test_an_unfinished_store_is_shown(small_store: Path, tmp_path: Path, written: bool) -> None:
+    """Only finished shards are shown, and each command says so."""
     store = copy_store(small_store, tmp_path / "store")
     (store / "manifest.json").unlink()
     shards = Store.open(store, complete=False).config.shards()

@@ -128,11 +128,11 @@ def test_a_bar_leads_to_its_failures(visit: Visit) -> None:
 
 
 IGNORABLE = {0x34F, 0x3164, 0xFE0F, 0x2800}
-"""Characters of the hostile texts that no category shows to be invisible."""
+"""Invisible characters of the hostile texts that no Unicode category marks as such."""
 
 
 def spelled(text: str) -> str:
-    """The text with every character spelled out that would be invisible or reorder others."""
+    """Return the text with characters spelled out that are invisible or reorder others."""
     return "".join(
         (f"\\u{{{ord(each):x}}}" if ord(each) > 0xFFFF else f"\\u{ord(each):04x}")
         if each not in "\n\t "

@@ -42,7 +42,7 @@ WORDS = {
     "unknown": _words("supren malsupren maldekstren dekstren"),
 }
 AMBIGUOUS = {"gymnasium", "from one", "permuted", "opposite", "unknown"}
-"""Words that nothing but a recorded value can tell."""
+"""Words whose meaning only a recorded value shows."""
 
 
 def _call(name: str, arguments: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A judge of pairs and corrections that shares no code with the product: the rules of both puzzles, written apart.
+"""A judge of pairs and corrections that shares no code with the product: its own rules of both puzzles.
 
 It knows what was played, said and sent, and reads nothing of the product but the rows that it judges.
 """
@@ -26,7 +26,7 @@ class Played:
     level: str
     horizon: int
     actions: Sequence[str]
-    """One action per turn; another word than a move changes nothing."""
+    """One action per turn; any word but a move changes nothing."""
     sent: Mapping[int, Sequence[Any]]
     """Messages before the replies, as :func:`shown` returns them, where they are seen."""
     replies: Mapping[int, Any]

@@ -1,4 +1,4 @@
-"""The audit of a source: no label rests on a misreading, and what was left out comes in with the printed remedy."""
+"""The audit of a source: no label rests on a misreading, and the printed remedy imports what was left out."""
 
 import json
 import random
@@ -80,7 +80,7 @@ def _wrong(reading: Reading, chats: Chats) -> int:
 
 
 def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
-    """Whatever the dialect, nothing wrong is taken; without a doubt about the words, the remedy takes everything."""
+    """No dialect gives a wrong label; where its words are unambiguous, the remedy imports everything."""
     rng, seen = random.Random(7), Counter[str]()
     for number in range(10):
         env = rng.choice(["sokoban", "frozenlake"])
@@ -253,7 +253,7 @@ def test_a_guess_that_nothing_proves_is_a_question(tmp_path: Path, rows: list[An
 
 
 def test_episodes_without_the_container_of_the_successes_are_not_labelled(tmp_path: Path) -> None:
-    """They are neither unusable turns, although the successes have some, nor actions: nothing proves which."""
+    """Their replies may be unusable turns or actions: nothing proves which."""
     german = dict(zip(WORDS["names"], ["hoch", "runter", "links", "rechts"], strict=True))
     for tag, other, words in (("answer", "<move>{}</move>", {}), ("action", "Zug: {}", german)):
         replies = [*["I do not know."] * 3, *(f"<{tag}>{each}</{tag}>" for each in WINS[0])]
@@ -439,7 +439,7 @@ def test_examples_before_boards_and_unusable_replies_have_a_remedy(tmp_path: Pat
 
 
 def test_chats_that_are_longer_than_their_episodes(tmp_path: Path) -> None:
-    """They count as contradictions, so the source loses the trust that its other episodes gave it."""
+    """They are contradictions, so the whole source is no longer trusted."""
     shots = ["left", "up", "right"]
     rows = [_chat([*_tagged([shot, *FIRST])], id=shot) for shot in shots]
     reading = _read(_write(tmp_path, *rows, _chat(_tagged(["up", *SECOND[:4]]), id="short")))
@@ -481,8 +481,8 @@ def test_odd_values_keep_an_episode(tmp_path: Path) -> None:
     assert problems(tmp_path / "store") == []
 
 
-def test_a_horizon_that_nobody_named(tmp_path: Path) -> None:
-    """The default horizon cuts nothing in silence, and says what to set where it leaves failures without an end."""
+def test_a_default_horizon(tmp_path: Path) -> None:
+    """It cuts nothing in silence; where failures have no end, the message names the option to set."""
     config = {name: value for name, value in SETTINGS.items() if name != "horizon"}
     long, short = (_chat(_tagged(["up"] * count), env_config=config) for count in (12, 5))
     reading = _read(_write(tmp_path / "long", long))

@@ -174,7 +174,7 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     ]
     text = "".join(json.dumps(line) + "\n" for line, _ in lines)
     (source / "traces.jsonl").write_text(text + json.dumps(trace)[:-300])
-    options = {"evidence": "declared"}  # most of these have lost what would confirm them
+    options = {"evidence": "declared"}  # without these, most have no confirmation
     result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", options=options)
     kinds = {problem.place: str(problem.kind) for problem in result.problems}
     assert kinds.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
@@ -184,8 +184,8 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     assert pivot.load_store(tmp_path / "store").labels.collect().height == 3
 
 
-def test_replies_in_a_prompt_are_never_played_by_themselves(tmp_path: Path) -> None:
-    """They are examples or earlier turns, and a label would depend on the guess."""
+def test_replies_in_a_prompt_need_an_option(tmp_path: Path) -> None:
+    """They may be examples or earlier turns, and a label would depend on the guess."""
     move = {"role": "assistant", "content": "<think></think><action>right</action>"}
     now = {"role": "user", "content": "Now?"}
     row = {"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG", "prompt": [now, move, now], "completion": [move]}

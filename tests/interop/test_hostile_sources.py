@@ -173,7 +173,7 @@ def test_a_torn_last_line_is_named_and_one_without_a_line_end_is_read(tmp_path: 
     assert "torn" in result.problems[0].detail
 
 
-def test_two_levels_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_two_levels_of_one_name_stay_distinct(tmp_path: Path) -> None:
     other = LEVEL.replace("@ $", " @$")
     lines = [episode(*GOOD, task_id="level"), episode(*GOOD, task_id="level", initial_state=other)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")

@@ -167,7 +167,7 @@ def confirmed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_label_without_evidence_is_accepted_and_every_row_says_what_it_rests_on(confirmed: Path) -> None:
-    assert not [each for each in problems(confirmed) if each.startswith(("labels", "dataset"))]  # others are of imports
+    assert not [each for each in problems(confirmed) if each.startswith(("labels", "dataset"))]  # others: imports
     labels = pivot.load_store(confirmed).labels.collect().to_dicts()
     imported = {row["episode_id"]: row["evidence"] or [] for row in imports_of(confirmed)}
     expected = {row["episode_id"]: imported[row["episode_id"]] for row in labels}

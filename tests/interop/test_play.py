@@ -132,7 +132,7 @@ def test_credit_of_an_environment_without_rules_is_measured_from_its_states() ->
 
 
 def test_the_reward_for_verl_is_that_of_the_replayed_rollout() -> None:
-    """It is called as verl's reward manager does, with keywords and with more of them than it takes."""
+    """It is called as by verl's reward manager: with keywords, some of which it ignores."""
     rng, scores = random.Random(2), set[float]()
     game = Game("frozenlake", "test")
     for row, task in zip(verl.rows("frozenlake", 6, seed=3), game.tasks(6, 3), strict=True):

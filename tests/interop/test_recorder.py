@@ -132,7 +132,7 @@ def test_any_gymnasium_environment_imports(name: str, package: str, kwargs: dict
 
 
 class _NotANumber(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Pays what JSON does not know."""
+    """A game with a reward that JSON cannot hold."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, _, terminated, truncated, info = self.env.step(action)
@@ -159,7 +159,7 @@ def test_what_json_cannot_hold_is_null_and_named(tmp_path: Path) -> None:
 
 
 def test_errors_of_the_recorder_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk costs the episodes of that time, not the run; a misspelt note costs itself."""
+    """A full disk costs the episodes of that time, not the run; a misspelt note is dropped."""
     env, rng = pivot.Recorder(FrozenLakeEnv(), tmp_path), np.random.default_rng(0)
     with monkeypatch.context() as patched:
         full = OSError(28, "No space left on device")
@@ -192,7 +192,7 @@ def test_copies_record_into_files_of_their_own(tmp_path: Path) -> None:
 
 
 class _Parts(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Shows a picture and a number."""
+    """A game that shows a picture and a number."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

@@ -57,7 +57,7 @@ def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
     write(source, episodes)
     require = ["end", "states", "rewards", "frames"]
     result = pivot.import_rollouts(source, tmp_path / "store", format=format, options=options, require=require)
-    if format == "inspect":  # samples have no id but their own
+    if format == "inspect":  # samples have only their own id
         ids = {f"{row['episode_id']}_epoch_1": row["episode_id"] for row, _ in episodes}
         rows = {str(row["episode_id"]): ids[row["source_id"]] for row in imports_of(tmp_path / "store")}
         assert labels(tmp_path / "store", rows) == labels(built)
@@ -90,7 +90,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["own", *WRITERS])
 def test_environments_of_one_action_per_turn(others: Path, tmp_path: Path, name: str) -> None:
-    """Check the rest of the matrix: VAGEN has tests of its own, and no other environments."""
+    """Check the other environments and formats; VAGEN has tests of its own."""
     source = tmp_path / "source"
     if name == "own":
         pivot.import_rollouts(lines_of_store(others, source), tmp_path / "store")

@@ -96,7 +96,7 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
     rollouts: list[tuple[Any, ...]] = []
 
     def note(environments: Sequence[PivotEnvironment], completions: Any, **_: Any) -> list[float]:
-        """A reward of nothing, which sees whole rollouts."""
+        """Return zero rewards, and keep the rollouts."""
         for environment, completion in zip(environments, completions, strict=True):
             rollouts.append((environment.episode, completion, environment.get_reward(), environment.turn_rewards))
         return [0.0] * len(environments)

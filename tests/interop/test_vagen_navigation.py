@@ -1,4 +1,4 @@
-"""VAGEN's episodes of navigation: lower bounds in turns of several actions, and oddities of their folders."""
+"""VAGEN's episodes of navigation: lower bounds in turns of several actions, and unusual folders."""
 
 import json
 import random
@@ -54,7 +54,7 @@ def test_oddities(tmp_path: Path) -> None:
     (source / "torn" / "metrics.json").write_text(json.dumps(torn)[:-30])
     frame = encode_png(FrozenLakeEnv().reset(seed=1)[0])
     (source / "turns run out" / "images").mkdir()
-    for name in ("turn_01_01.png", "turn_02_01.png", "turn_02_02.png"):  # the later ones are missing
+    for name in ("turn_01_01.png", "turn_02_01.png", "turn_02_02.png"):  # later pictures are missing
         (source / "turns run out" / "images" / name).write_bytes(frame)
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen")
     assert result.build is not None and result.episodes == 0
@@ -72,7 +72,7 @@ def test_oddities(tmp_path: Path) -> None:
     first = bounds["actions run out"]  # 6 movements; after the fifth turn 5 of 30 actions are left
     assert (first["pivot_step"], first["left"][5], first["after"]) == (4, 5, 6)
     assert (first["kind"], first["failure_mode"], first["fallback"]) == ("lower_bound", "budget", False)
-    second = bounds["turns run out"]  # 5 movements are needed, the last turn was the last chance
+    second = bounds["turns run out"]  # 5 movements are needed; the last turn lost the goal
     assert (second["pivot_step"], second["before"], second["left"][3]) == (3, 5, 5)
     assert (bounds["nothing said"]["pivot_step"], bounds["nothing said"]["failure_mode"]) == (0, "format")
     assert bounds["off the grid"]["step"] == 0.3

@@ -88,7 +88,7 @@ def test_oddities_of_dumps(tmp_path: Path) -> None:
 
 
 def test_the_level_of_a_dump_is_what_the_agent_was_given(tmp_path: Path) -> None:
-    """A board at the very beginning of a message is whole, and one in a reply is none."""
+    """A board at the start of a message counts, and one in a reply does not."""
     source = tmp_path / "dump"
     source.mkdir()
     moves = ["up", "left"]

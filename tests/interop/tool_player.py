@@ -51,7 +51,7 @@ def make_tool_player(
     Args:
         conversation: makes the messages of an episode from its moves, pictures included.
         tool: the tool.
-        updates: of the lesson.
+        updates: number of updates.
     """
     chat_template: str = need("trl.chat_template_utils", "train").qwen3_vl_chat_template
     schema = json.dumps(need("transformers.utils", "train").get_json_schema(tool))

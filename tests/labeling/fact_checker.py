@@ -103,7 +103,7 @@ class Checker:
     """Facts of one failure, whose pivot step is proved elsewhere."""
 
     def __init__(self, episode: FailedEpisode, step: int, mode: str, *, by_room: bool = False) -> None:
-        """Read about the pivot of an episode; ``by_room`` counts the turns of a walk by its room, not by metres."""
+        """Take the pivot of an episode; ``by_room`` counts the turns of a walk by its room, not by metres."""
         self.episode, self.step, self.mode, self.env, self.by_room = episode, step, mode, episode.env, by_room
         self.action = episode.actions[step]
         self.budget = {"before": episode.horizon - step, "after": episode.horizon - step - 1}
@@ -138,7 +138,7 @@ class Checker:
 
     @cached_property
     def measures(self) -> list[float]:
-        """Metres or scores before each action and at the end; what is not measured is as it was before."""
+        """Metres or scores before each action and at the end; missing values repeat the last one."""
         if self.env == "svg":
             return [0.0, *(info["average_score"] for info in self.episode.infos)]
         state = json.loads(self.episode.initial_state)
@@ -262,7 +262,7 @@ class Checker:
         when = "before" if re.search(early, said) else "after"
         turns = re.findall(r"(\d+) turns?\b", said)
         needs = re.findall(r"(\d+) (?:moves?|stages?|actions?)\b", said)
-        if self.episode.env_config.get("actions_per_turn", 1) > 1:  # what is needed is said in turns, too
+        if self.episode.env_config.get("actions_per_turn", 1) > 1:  # the need is also given in turns
             needed, left = self.needed(when), self.budget[when]
             yield "turns", {int(number) for number in turns} <= {needed, left} and len(turns) in (0, 2)
         else:
@@ -293,7 +293,7 @@ class Checker:
         return abs(float(number) - value) <= 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
 
     def advice(self, claim: str, named: dict[str, str | None]) -> Iterator[tuple[str, bool]]:
-        """Yield the claims of an advice: the actions that it names, and what it takes for granted."""
+        """Yield the claims of an advice: the actions that it names, and its assumptions."""
         bad, good = named.get("bad"), named.get("good")
         if bad is not None:
             yield "the logged action", bad == self.action not in ("invalid", "empty")

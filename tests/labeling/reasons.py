@@ -1,4 +1,4 @@
-"""Counts of the reasons against labels."""
+"""Counts of the reasons for which labels are rejected."""
 
 from collections import Counter
 from collections.abc import Iterable

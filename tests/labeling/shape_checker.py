@@ -86,7 +86,7 @@ _DEGREES = {
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A region of calm pixels with its edge: mask, mean colour, share and centre in per cent."""
+    """A region of similar pixels with its edge: mask, mean colour, share and centre in per cent."""
 
     mask: np.ndarray
     colour: np.ndarray
@@ -118,7 +118,7 @@ def far(one: Any, other: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def regions(document: str) -> list[Region]:
-    """Join runs of calm pixels from row to row; an edge belongs to every region that it touches."""
+    """Join runs of similar pixels from row to row; an edge belongs to every region that it touches."""
     most, least = (
         np.asarray(image(document).filter(kind(3))).astype(int)
         for kind in (ImageFilter.MaxFilter, ImageFilter.MinFilter)

@@ -59,7 +59,7 @@ def lines(label: Label) -> Lines:
     return [dict(re.findall(r"(\w+)=(\S+)", line)) for line in log.splitlines()]
 
 
-# The rules of the labels, on what is printed
+# The rules of the labels, applied to printed values
 
 
 def first_fatal(needed: Sequence[float], horizon: int) -> int:
@@ -124,7 +124,7 @@ READ: dict[str, Callable[..., tuple[int, str]]] = {
 }
 
 
-# What guidance says
+# Guidance
 
 
 def check_guidance(episode: FailedEpisode, label: Label, log: Lines) -> None:
@@ -156,7 +156,7 @@ def check(episode: FailedEpisode, label: Label, threshold: float = 1.5, **rules:
 
 BLACK = encode_png(np.zeros((8, 8, 3), np.uint8))
 BLIND = {"_frame": lambda _: decode(BLACK), "encode_frame": lambda *_: ("png", BLACK)}
-"""Rendered views take most of a rollout's time, and no label looks at them."""
+"""Rendered views take most of a rollout's time, and no label uses them."""
 
 
 def failures(env: str, levels: int, rollouts: int = 8, *, blind: bool = False) -> list[FailedEpisode]:
@@ -194,7 +194,7 @@ def test_action_is_valid_follows_the_reply_and_replays() -> None:
     assert thoughtless
 
 
-# At the edges, where rounding decides
+# Values at bounds, where rounding decides
 
 EDGES = st.builds(
     lambda base, off, sign: max(0.0, base + sign * off),
@@ -260,7 +260,7 @@ def test_no_score_is_rounded_over_an_edge(scores: list[float]) -> None:
     check(episode, labelled(episode))
 
 
-# Why nothing was drawn
+# Reasons why nothing was drawn
 
 
 def one_submission(submission: str | None, reply: str = "ok", finish: str = "stop") -> FailedEpisode:
@@ -278,7 +278,7 @@ def one_submission(submission: str | None, reply: str = "ok", finish: str = "sto
 
 
 def submitted(submission: str | None, reply: str = "ok", finish: str = "stop") -> str:
-    """The guidance for such an episode."""
+    """The guidance for an episode with one submission."""
     return labelled(one_submission(submission, reply, finish)).failure_reason or ""
 
 

@@ -207,7 +207,7 @@ def test_an_environment_that_is_not_installed_is_an_error_not_a_reject() -> None
 
 @pytest.mark.parametrize("step", [9, 10])
 def test_a_step_that_the_episode_does_not_have_is_rejected(step: int) -> None:
-    """Also where target and label agree on it."""
+    """It is rejected even if target and label agree on it."""
     episode, solver = lake_timeout(), solver_of("frozenlake")
     verdict = Verdict(step, "timeout", Certificate("exact", "moves", 1, 0, 5, 6, True))
     detail = TargetFilter().check(episode, Draft(verdict, None, build_target(step, "timeout"), solver))
@@ -297,7 +297,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
-# The loose rules about prose
+# The rules about prose
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Guidance is true by construction: an independent reader finds no false sentence in what keeps a teacher's schema."""
+"""Guidance is true by construction: an independent reader finds no false sentence in answers that keep the schema."""
 
 import json
 import random
@@ -92,7 +92,7 @@ def check_fuzz(count: int, levels: int) -> Counter[str]:
 
 
 def test_no_answer_that_keeps_the_schema_says_anything_false() -> None:
-    """Three hundred answers."""
+    """Three hundred random answers."""
     check_fuzz(60, 6)
 
 
@@ -119,7 +119,7 @@ def test_no_answer_of_ten_thousand_says_anything_false() -> None:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_the_reader_finds_planted_falsehoods(env: str) -> None:
-    """A number that is one higher, another step, and the logged action in the place of the safe one."""
+    """Plant a number that is one higher, a wrong step, and the logged action in place of the safe one."""
     rng, sentences, planted = random.Random(1), domain_of(env).sentences, Counter[str]()
     for request in requests(env, 6):
         read, offer = checker(request), request.offer

@@ -167,7 +167,7 @@ def test_template_texts_are_true_and_name_the_witness(batches: list[list[FailedE
             action = episode.actions[step]
             kind = "hopeless" if made.infeasible_at_start else made.failure_mode or ""
             kinds[episode.env][f"{kind} {'invalid' if action == 'invalid' else episode.infos[step]['moved']}"] += 1
-    # The others have tests of their own.
+    # Other environments have tests of their own.
     assert set(kinds) == {"sokoban", "frozenlake"}
     for env, seen in kinds.items():
         expected = {"deadlock True", "timeout True", "timeout False", "timeout invalid"}
@@ -177,7 +177,7 @@ def test_template_texts_are_true_and_name_the_witness(batches: list[list[FailedE
 @pytest.mark.parametrize(
     ("env", "state", "settings"),
     [
-        ("sokoban", "######\n#$@ .#\n#    #\n######", {}),  # dead from the start
+        ("sokoban", "######\n#$@ .#\n#    #\n######", {}),  # lost from the start
         ("sokoban", "#######\n#@ $ .#\n#     #\n#######", {"horizon": 2}),
         ("frozenlake", "SFHF\nFHFG", {}),  # cut off
         ("frozenlake", "SHFF\nFFFG", {"horizon": 3}),
@@ -242,7 +242,7 @@ def breaks_at(method: str, calls: list[int], error: Callable[[], Exception]) -> 
 
     def broken(self: FrozenLakeEnv, *arguments: Any, **named: Any) -> Any:
         if next(count) in calls:
-            self._turn = 10**6  # what a simulator that broke leaves behind is worth nothing
+            self._turn = 10**6  # the state of a broken simulator is unusable
             raise error()
         return original(self, *arguments, **named)
 
@@ -259,7 +259,7 @@ def test_a_broken_environment_rejects_one_label(method: str, monkeypatch: pytest
     assert count_reject_reasons(labels) == {"replay": 1}
     detail = str(rejected[0].reject_reasons[0])
     assert detail == "broken: the environment raised RuntimeError: the simulator is gone"
-    # Without the fault all is well again: nothing of the broken environment is kept.
+    # Without the fault labels succeed: nothing of the broken environment is kept.
     monkeypatch.undo()
     again = label_episodes(episodes, FrozenLakeSolver(), TemplateWriter(), [ReplayFilter()], "1")
     assert all(label.accepted for label in again)
@@ -284,8 +284,8 @@ def test_settings_that_can_never_work_stop_the_run(monkeypatch: pytest.MonkeyPat
                 label_episodes(episodes, FrozenLakeSolver(), None, [ReplayFilter()], "1")
 
 
-def test_labels_made_side_by_side_are_those_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a flow whose task runner starts every shard at once in a thread of its own."""
+def test_labels_made_concurrently_equal_those_made_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task runner may start every shard at once in its own thread."""
     step = FrozenLakeEnv.step
 
     def unhurried(self: FrozenLakeEnv, action: Any) -> Any:

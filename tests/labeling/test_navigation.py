@@ -22,7 +22,7 @@ def verdict(case: Case, **options: Any) -> Verdict:
     return answer
 
 
-def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:
+def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
     text = analyzer_text(PROFILE, failed("navigation", printed_episode()))
     assert "5x5 grid" in text
     assert "[0, 24]" in text

@@ -52,7 +52,7 @@ def request(case: Case, task: str) -> GuidanceRequest:
     return guidance_request(PROFILE, failed(case, task), verdict(case))
 
 
-def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:
+def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
     text = analyzer_text(PROFILE, failed(printed_episode(), "align"))
     assert text.endswith(PRINTED)
     assert "3x2 grid" in text
@@ -72,7 +72,7 @@ AT: dict[str, dict[str, Point]] = {
     "drawer": {"apple": (-120, 150, 35)},
 }
 BEST = "best"
-"""Stands for the action of a perfect player."""
+"""Placeholder for the action of a perfect player."""
 RED_HOME, GREEN_ASIDE = "pick(-50,-50,20)|place(80,-100,28)", "pick(-60,60,20)|place(0,150,28)"
 PUSH_RED = "push(80,-160,20,80,0,20)"
 APPLE_OUT, APPLE_IN = "pick(-120,150,35)|place(-120,100,45)", "pick(-120,100,35)|place(-300,-180,195)"
@@ -143,7 +143,7 @@ def test_the_right_action_without_a_stage_is_no_mistake() -> None:
 
 
 def test_what_is_recommended_completes_the_task_in_time() -> None:
-    """A place in the log that the table contradicts recommends nothing, as does one from which the turns are few."""
+    """Nothing is recommended where the log contradicts the table, or where too few turns are left."""
     case = play("align", ["empty"] * 6)
     elsewhere = replace(case, observations=[observation("align", (50, -80, 20), (110, 150, 20))] * 6)
     assert [each.kind for each in request(elsewhere, "align").offer.actions] == ["every_reply"]

@@ -96,7 +96,7 @@ def test_a_target_in_the_other_vocabulary_is_rejected(
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_the_analyzer_is_told_about_the_target_tile(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
+def test_the_prompt_explains_the_target_tile(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
     text = analyzer_text(PROFILE, episodes[0], vocabulary)
     assert "2x2 grid" in text
     assert "labelled target" in text
@@ -133,7 +133,7 @@ def test_guidance_is_true_and_names_no_mode(episodes: list[FailedEpisode], vocab
 
 
 def test_replay_finds_that_a_failure_was_a_success(of_mode: dict[str, FailedEpisode]) -> None:
-    """Success is the return against this environment's own bar, not a bit in the log."""
+    """Success is a return above the environment's threshold, not a flag in the log."""
     episode = of_mode["mismatch"]
     score = episode.infos[1]["average_score"]
     first = episode.infos[0]["average_score"]

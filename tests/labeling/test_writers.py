@@ -159,7 +159,7 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
     assert not made.accepted
     (reason,) = [each for each in made.reject_reasons if each.name == TEACHER]
     assert reason.kind == problem
-    assert made.reject_reasons == (reason,)  # and none about the empty guidance
+    assert made.reject_reasons == (reason,)  # and no reason about the empty guidance
     assert len(reason.detail) < 500
     assert made.failure_reason == "" and json.loads(made.target or "")["failure_reason"] == ""
     assert len(teacher.model.requests) == len(made.calls) == (1 if problem == "refused" else 2)
@@ -172,7 +172,7 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
 
 
 @pytest.mark.parametrize("problem", [name for name, (_, word) in UNUSABLE.items() if word != "refused"])
-def test_the_second_try_is_told_what_was_wrong(problem: str) -> None:
+def test_the_second_request_names_the_problem(problem: str) -> None:
     planted = UNUSABLE[problem][0]
     made, teacher = label(dead(), lambda request: ChatAnswer(answer()) if request.sample else planted)
     assert made.accepted

@@ -8,7 +8,7 @@ from pivot.models.cache import CallCache
 
 
 def store_answers(path: Path, number: int) -> None:
-    """Store answers for ever, each of them checkable from its facts."""
+    """Store answers without end; each can be checked from its request."""
     cache = CallCache(path)
     seed = number * 1_000_000
     while True:

@@ -60,7 +60,7 @@ def key_of(body: dict[str, Any]) -> str:
 
 
 def walker(body: dict[str, Any]) -> dict[str, Any]:
-    """A grid player that draws a direction, and now and then forgets its manners."""
+    """A grid player that chooses a random direction, and sometimes breaks the reply format."""
     number = number_of(key_of(body))
     action = ("up", "down", "left", "right")[number % 4]
     text = f"<think>try {action}</think><action>{action}</action>"
@@ -116,7 +116,7 @@ class ChatServer:
         self.list_answer: tuple[int, Any] | None = None
         """Status and body in place of the list of models."""
         self.about_model: dict[str, Any] = {}
-        """More fields of every entry of the list of models."""
+        """Additional fields of every entry of the list of models."""
         self.refusal = ""
         """Message of an error, in place of its status."""
         self.crowd = 0
@@ -252,10 +252,10 @@ class ChatServer:
         )
 
     def _met(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The reply to a request by which a run makes sure of its server: no request of the run, and no fault's."""
+        """Return the reply to a pre-flight check, which neither counts as a request nor gets a fault."""
         try:
             return self.reply(body)
-        except (IndexError, KeyError):  # what it is asked beside the example has no picture
+        except (IndexError, KeyError):  # other requests of the check have no picture
             return {"text": ""}
 
     def _count(self, change: int) -> None:

@@ -21,7 +21,7 @@ Kind = Literal["again", "refused", "set-up", "answer"]
 
 @dataclass(frozen=True)
 class Fault:
-    """One way to answer."""
+    """A faulty answer."""
 
     name: str
     kind: Kind
@@ -249,7 +249,7 @@ FAULTS = (*_transport(), *_garbled(), *_statuses())
 class RawServer:
     """Server that gives fault ``number`` to requests below ``/number``, and a valid list of models.
 
-    Below ``/all/number`` even the list of models meets the fault.
+    Below ``/all/number`` even the list of models has the fault.
     """
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class RawServer:
 
     @property
     def url(self) -> str:
-        """The address, to which a number is added."""
+        """Address to which the number of a fault is added."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 

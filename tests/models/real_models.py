@@ -30,7 +30,7 @@ ENVIRONMENTS = ("sokoban", "frozenlake")
 
 
 def save_model(folder: Path) -> Path:
-    """Save a tiny model whose tokenizer has read prompts like ours."""
+    """Save a tiny model whose tokenizer is trained on prompts like ours."""
     texts = [plugins.load("environments", name).profile.task_description for name in ENVIRONMENTS]
     texts += ["<think>The box is left of the target.</think><action>right</action>", "step 3: action=up moved=true"]
     save_tiny_vlm(folder, texts * 10)
@@ -123,7 +123,7 @@ def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
 
 
 def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
-    """Garbage replies made valid records and right labels; return the labels."""
+    """Check that random replies made valid records and right labels; return the labels."""
     assert verify_store(root, Reporter()).problems == []
     store = load_store(root)
     episodes, steps, labels = store.episodes.collect(), store.steps.collect(), store.labels.collect()
@@ -145,7 +145,7 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
 
 
 def readable(tokenizer: Any, token_ids: Any) -> str:
-    """The text of tokens without what is half a character: engines that decode as they go leave its mark off."""
+    """Return the text of tokens without incomplete characters, which streaming engines leave out."""
     return tokenizer.decode(token_ids, skip_special_tokens=True).replace("\ufffd", "")
 
 

@@ -1,4 +1,4 @@
-"""The call cache: shared, atomic, kept through kills, and never a home for errors or refusals."""
+"""The call cache: shared, atomic, kept through kills, and without errors or refusals."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ HARD = "a\x00b \ud800 <think>\u202e</think> 😀 \x1b[31m"
 
 
 class FakeModel(ChatModel):
-    """Answers from a list and counts."""
+    """A model that answers from a list and counts."""
 
     def __init__(
         self, answers: Sequence[ChatAnswer | Exception], revision: str | None = None, root: str | None = None
@@ -144,7 +144,7 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
 
 
 def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
-    """Answers of servers that do not say what they have stay of use: nothing about them is in the key."""
+    """Answers of servers that report no checkpoint are still found: their key has none."""
     path = tmp_path / "c"
     texts = [
         ask(path, FakeModel([ChatAnswer(text)], root=root), REQUEST)[0].text
@@ -170,10 +170,10 @@ def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
         ({"root": "r" * 10_000}, "r" * 1000),
     ],
 )
-def test_what_a_server_says_of_its_checkpoint(
+def test_the_checkpoint_that_a_server_reports(
     entry: dict[str, Any], expected: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked once a connection; one warning a server where it says nothing and no revision does."""
+    """It is requested once per connection; without it and a revision, there is one warning per server."""
     monkeypatch.setattr(openai_model, "_warned", set())  # a server of another test may have had the same port
 
     def warned() -> list[str]:
@@ -235,7 +235,7 @@ def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
         assert digest(facts)
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    cache = CallCache(path)  # and it can be used on
+    cache = CallCache(path)  # and it still works
     facts, answer = stored[-1]
     assert cache.get(digest(facts)) == answer
     cache.close()

@@ -1,4 +1,4 @@
-"""The client of a model server: pacing, giving up, credentials, and what a wrong set-up tells."""
+"""The client of a model server: pacing, giving up, credentials, and messages about a wrong set-up."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_in_flight_never_exceeds_the_cap_and_follows_a_server_that_complains() -
         assert server.log.most_in_flight <= 8
 
 
-def test_the_breaker_opens_only_when_nobody_is_answered() -> None:
+def test_the_breaker_opens_only_without_any_answer() -> None:
     now = 0.0
     breaker = Breaker("there", 10.0, lambda: now)
     for _ in range(100):
@@ -285,7 +285,7 @@ def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
         Run(_config(**{"options": {"model": MODEL}} | options)).policy()
 
 
-# What is part of ids, and what is not
+# Settings that are part of ids
 
 
 def _config(**policy: Any) -> Any:

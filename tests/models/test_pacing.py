@@ -63,7 +63,7 @@ def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
         tasks[2].cancel()
         await asyncio.sleep(0)
         limit.release()
-        tasks[4].cancel()  # together with its slot
+        tasks[4].cancel()  # cancelled while it gets the slot
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.wait_for(limit.acquire(), PATIENCE)
         return served_in
@@ -71,7 +71,7 @@ def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
     assert asyncio.run(run()) == ["1a", "1b", "3a", "3b"]
 
 
-def test_the_next_role_begins_with_what_the_server_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_role_begins_with_the_limit_that_the_server_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_model, "_taken", {})  # a server of another test may have had the same port
 
     async def run(url: str, requests: int) -> int:
@@ -88,7 +88,7 @@ def test_the_next_role_begins_with_what_the_server_took(monkeypatch: pytest.Monk
         assert asyncio.run(run(other.url, 1)) == START
 
 
-def test_refusals_in_a_row_are_the_accounts_and_answers_between_them_tell_otherwise() -> None:
+def test_only_refusals_in_a_row_concern_the_account() -> None:
     breaker = Breaker("there", 10.0, lambda: 0.0)
     for _ in range(10 * FEWEST_REFUSALS):
         breaker.refused(400, "too long")
@@ -202,7 +202,7 @@ def test_statuses_that_ask_for_another_try_get_one(status: str) -> None:
 
 @pytest.mark.parametrize("status", ["401", "403", "404", "405", "302"])
 def test_a_stray_refusal_after_good_answers_is_tried_again(status: str) -> None:
-    """A proxy answers so while the server behind it restarts; before any answer it is a wrong address or key."""
+    """A proxy refuses while its server restarts; before any answer, address or key must be wrong."""
     with served(fault=lambda key, tried: status if server.log.answered >= 1 and tried < 3 else None) as server:
         answers = ask(server, 6, one_first=True)
     assert [answer.call["attempts"] for answer in answers] == [1, 3, 3, 3, 3, 3]

@@ -176,7 +176,7 @@ def test_many_requests_share_a_batch(folder: Path) -> None:
         return await asyncio.gather(*[model.answer(request_of(number)) for number in range(16)])
 
     replies = asyncio.run(ask())
-    assert len({answer.call["latency"] for answer in replies}) <= 4  # what a whole batch took
+    assert len({answer.call["latency"] for answer in replies}) <= 4  # time of the whole batch
     assert asyncio.run(ask())[3].text == replies[3].text  # another event loop, the same thread
 
 
@@ -209,7 +209,7 @@ def test_a_processor_without_a_video_part_is_saved_with_one(folder: Path, tmp_pa
     assert part["video_processor_type"] == "Qwen2VLVideoProcessor"
     assert part["patch_size"] == processor.image_processor.patch_size
 
-    own = part | {"max_frames": 3}  # of the model that a run started from
+    own = part | {"max_frames": 3}  # taken from the model that a run started from
     (tmp_path / "saved" / VIDEO_PART).write_text(json.dumps(own), encoding="utf-8")
     processor.save_pretrained(tmp_path / "saved")
     assert json.loads((tmp_path / "saved" / VIDEO_PART).read_text(encoding="utf-8")) == own
@@ -231,7 +231,7 @@ def test_the_pipeline_with_the_model_in_this_process(folder: Path, engine: Engin
     )
     pivot.build(config, tmp_path / "store")
     labels = assert_right_records(tmp_path / "store", engine.processor.tokenizer)
-    # What a random model has to say about a failure is never guidance.
+    # A random model's text never becomes guidance.
     assert not labels["accepted"].any()
     reasons = {(reason["name"], reason["kind"]) for row in labels["reject_reasons"] for reason in row}
     assert {name for name, _ in reasons} == {"teacher"}

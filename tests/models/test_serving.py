@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         made = tmp_path_factory.mktemp("model")
-        # As training leaves it, so that everything here also says that vLLM loads a trained Analyzer.
+        # Saved as by training, so that all tests here also prove that vLLM loads a trained Analyzer.
         yield trained(save_model(made / "source"), made / "run")
 
 
@@ -84,7 +84,7 @@ def test_the_pipeline_over_the_server(url: str, engine: Engine, tmp_path: Path) 
     worst = largest_difference(root, engine, steps=100)
     print(f"largest difference of a log-probability to transformers: {worst:.1e}")  # noqa: T201 - a figure to report
     assert worst < TOLERANCE
-    # Structured output gives the random model's words the right shape; what they say is still judged.
+    # Structured output gives random words the right form; filters still judge their content.
     answers = load_store(root).calls.filter(pl.col("role") == "teacher").collect()
     assert answers.height >= labels.height
     kinds = [reason["kind"] for row in labels["reject_reasons"] for reason in row if reason["name"] == "teacher"]

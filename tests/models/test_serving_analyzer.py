@@ -86,7 +86,7 @@ def test_the_server_is_measured_as_the_folder_is(small_store: Path, analyzer: Pa
 
 @pytest.mark.parametrize("python", [TRAINER, sys.executable], ids=["newer", "older"])
 def test_either_transformers_loads_the_folder(analyzer: Path, python: str, tmp_path: Path) -> None:
-    """As an acting model, too: ``--policy transformers``."""
+    """It also loads as a policy: ``--policy transformers``."""
     model = ("--policy", "transformers", "--model", analyzer / "final", "--max-tokens", "4")
     pivot_with(python, "build", "sokoban", "--tasks", "1", "--rollouts", "2", *model, "--out", tmp_path / "store")
     assert load_store(tmp_path / "store").episodes.collect()["status"].to_list() == ["complete", "complete"]

@@ -7,7 +7,7 @@ ACTION = "<action>up</action>"
 
 @dataclass(frozen=True)
 class Family:
-    """One family."""
+    """A family of models."""
 
     prompt_end: str
     """Text that its template writes after the last message."""
@@ -20,12 +20,12 @@ class Family:
 
 
 def opened(prompt_end: str) -> Family:
-    """A family whose template opens the thought."""
+    """Return a family whose template opens the thought."""
     return Family(f"{prompt_end}<think>\n", f"go\n</think>\n\n{ACTION}", f"go</think>{ACTION}")
 
 
 def marked(prompt_end: str, opening: str, closing: str) -> Family:
-    """A family that opens the thought itself; a trainer gives it the tags of our prompt."""
+    """Return a family that opens the thought itself; a trainer gives it the tags of our prompt."""
     return Family(prompt_end, f"{opening}go{closing}{ACTION}", f"<think>go</think>{ACTION}")
 
 

@@ -27,7 +27,7 @@ class DeclareOperators(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Leave the search to the finders after this one."""
         del path, target
-        # Also within the import of torch itself somebody may only look whether torchvision is there.
+        # While torch is imported, a caller may only check whether torchvision exists.
         if fullname == "torchvision" and not _declared and "torch.library" in sys.modules:
             torch = sys.modules["torch"]
             library = torch.library.Library("torchvision", "DEF")

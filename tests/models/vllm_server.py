@@ -25,7 +25,7 @@ def vllm_server(folder: Path, log: Path) -> Iterator[str]:
     port = free_port()
     words = ["--model", str(folder), "--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(port)]
     words += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "4096", "--generation-config", "vllm"]
-    # vLLM takes back what it draws after half a prompt by rewinding the request's generator: one of the CPU refuses.
+    # vLLM rewinds the request's generator after half a prompt, which a generator of the CPU refuses.
     words += ["--no-enable-chunked-prefill"]
     words += ["--limit-mm-per-prompt", '{"image": 4, "video": 0}', "--logprobs-mode", "raw_logprobs"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
@@ -35,7 +35,7 @@ def vllm_server(folder: Path, log: Path) -> Iterator[str]:
             stdout=sink,
             stderr=subprocess.STDOUT,
             env=environment,
-            cwd=folder,  # away from a folder called datasets
+            cwd=folder,  # the working folder must not hold a folder `datasets`
         )
         try:
             _wait(server, f"http://127.0.0.1:{port}/health", log)

@@ -18,7 +18,7 @@ from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 
 
 class Sketch(PrimitiveSkillEnv):
-    """Draws numbers instead of a picture: frames are equal when everything stands where it stood, to the mm."""
+    """Return numbers instead of a picture: frames are equal if all positions are, to the mm."""
 
     def _frame(self) -> Frame:
         scene = self.state.scene
@@ -62,7 +62,7 @@ class Scenes:
     pivot_changes: float
     """Failures in which the action at the pivot changes the picture."""
     late_pivot_changes: float
-    """The same among those whose pivot is step 3 or 4."""
+    """Share of such failures among failures whose pivot is step 3 or 4."""
     progress: float
     """Failures in which at least one stage was achieved."""
     majority: float
@@ -70,7 +70,7 @@ class Scenes:
     by_first_kind: float
     """Right guesses of the mode from the names of the primitives of step 0."""
     by_first_step: float
-    """The same from all that is known of step 0 apart from the places: whether it ran, and what came of it."""
+    """Right guesses of the mode from all facts of step 0 except positions: whether it ran, and its result."""
 
 
 def first_kind(episode: Episode) -> Hashable:

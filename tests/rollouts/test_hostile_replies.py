@@ -1,4 +1,4 @@
-"""Hostile replies: a build on nothing else is whole, labelled and provable, and broken answers pass for none."""
+"""Hostile replies: a build from them alone is complete, labelled and provable, and broken answers are no replies."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ HOSTILE: dict[str, tuple[str, str | None, ReplyOutcome]] = {
     for group in load_table(__file__, "hostile_replies.json").values()
     for name, (text, action, outcome) in group.items()
 }
-"""Replies that no honest model writes, by name: the text, the action that runs, and what the grammar says."""
+"""Replies that no normal model writes, by name: the text, the action that runs, and what the grammar says."""
 
 
 def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Drifter(Policy):
 
 
 class Fixed(Policy):
-    """Answers with the given texts, turn by turn; an exception in their place is raised."""
+    """A policy that answers with the given texts in turn; exceptions among them are raised."""
 
     config_type = Settings
     name = "fixed"
@@ -248,7 +248,7 @@ def test_long_replies_are_cut_before_they_are_stored() -> None:
 
 def test_success_by_return() -> None:
     class Scored(CorridorEnv):
-        """The same corridor without a success bit."""
+        """The corridor without a success flag."""
 
         profile = replace(CorridorEnv.profile, has_success_bit=False, success_return=9.75)
 

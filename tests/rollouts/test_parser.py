@@ -20,7 +20,7 @@ MOVES = ("up", "down", "left", "right")
 T = "<think>the box is above me</think>"
 
 HOSTILE_REPLIES = load_table(__file__, "hostile_replies.json").values()
-"""Replies that no honest model writes, by name."""
+"""Replies that no normal model writes, by name."""
 CASES: list[tuple[str, str | None, ReplyOutcome]] = [
     (text, action, ReplyOutcome(outcome))
     for group in (*load_table(__file__, "replies.json").values(), *(each.values() for each in HOSTILE_REPLIES))
@@ -44,7 +44,7 @@ def test_reply_table(text: str, action: str | None, outcome: ReplyOutcome) -> No
 
 def test_the_tables_are_broad() -> None:
     assert len(CASES) >= 120
-    assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # of imports alone
+    assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # only in imports
 
 
 def test_other_answer_tag() -> None:

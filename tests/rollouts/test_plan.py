@@ -22,7 +22,7 @@ POLICY: dict[str, Any] = {"policy_name": "p", "policy_config": {"temperature": 1
 
 
 def test_episode_id_is_stable() -> None:
-    # A literal, so that a change of the scheme cannot go unnoticed: it would orphan every stored episode.
+    # A literal, because a changed scheme would make every stored episode unfindable.
     assert episode_id(PROFILE, CONFIG, TASK, 0, **POLICY) == "episode-v1-17305b8fbc49d640cf365591ebeb4214"
     assert group_id(PROFILE, CONFIG, TASK, **POLICY) == "group-v1-a8d1ab81294316280fd3a25f45d0b7c8"
 

@@ -95,7 +95,7 @@ STACK = SkillState(
 
 
 def shown(env: str, *past: str) -> str:
-    """Return the text of a prompt after some actions, with the picture as a word."""
+    """Return the text of a prompt after some actions, with a word in place of the picture."""
     observation, instruction = "", "navigate to the Mug"
     if env == "primitiveskill":
         observation = PrimitiveSkillEnv().reset(options={"state": STACK})[1]["observation_text"]

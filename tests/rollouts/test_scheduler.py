@@ -93,7 +93,7 @@ def batch(
 
 
 def run(batches: Any, policy: Policy, **options: Any) -> dict[str, list[TaskRollouts]]:
-    """Run batches; return what was handed on, by ``work``."""
+    """Run batches; return their results, by ``work``."""
     received: dict[str, list[TaskRollouts]] = {}
 
     def receive(done: Batch, records: list[TaskRollouts]) -> None:
@@ -138,7 +138,7 @@ def test_many_batches_give_what_each_gives_alone() -> None:
         ]
 
 
-def test_an_environment_that_waits_holds_up_nobody_else() -> None:
+def test_an_environment_that_waits_delays_no_other() -> None:
     """The slow step ends only when every turn of the others has been answered."""
     others, answered = threading.Event(), []
     fast = batch(count=4, work="fast")
@@ -158,16 +158,16 @@ def test_an_environment_that_waits_holds_up_nobody_else() -> None:
     assert {name: len(actions(records)) for name, records in received.items()} == {"slow": 6, "fast": 12}
 
 
-def test_slow_environments_wait_side_by_side() -> None:
+def test_slow_environments_run_concurrently() -> None:
     barrier = threading.Barrier(6)
-    SlowEnv.waits.append(lambda: barrier.wait(PATIENCE))  # every step ends when six are in one
+    SlowEnv.waits.append(lambda: barrier.wait(PATIENCE))  # every step ends when six steps run
     task = Task("t", 0, "A....G", "reach G")
     (records,) = run([Batch(SlowEnv, CorridorConfig(), [task], 6, prompt=CorridorPrompt())], Walker()).values()
     assert SlowEnv.most == 6
     assert {episode.status for episode in records[0].episodes} == {Status.COMPLETE}
 
 
-def test_few_instances_are_waited_for_and_others_go_first() -> None:
+def test_other_work_goes_first_while_instances_are_busy() -> None:
     """No turn ends before both kinds have begun: slots for episodes that cannot begin would never become free."""
     kinds: set[bool] = set()
     both = asyncio.Event()
@@ -197,7 +197,7 @@ def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
         return asyncio.sleep(0.001)
 
     def over() -> None:
-        playing.clear()  # those still in flight ask again at once
+        playing.clear()  # rollouts in flight send their next request at once
         policy.episodes_in_flight = 5
 
     policy.on_turn = on_turn
@@ -261,7 +261,7 @@ def test_an_error_of_the_receiver_ends_the_run() -> None:
 
 def test_an_environment_that_breaks_at_its_end_costs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(CorridorEnv):
-        """Cannot be closed."""
+        """An environment that cannot be closed."""
 
         def close(self) -> None:
             raise OSError("no such process")

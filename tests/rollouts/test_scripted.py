@@ -145,7 +145,7 @@ def test_every_kind_of_reply_occurs(env: str) -> None:
         replies += [text for each in texts(rolled("svg", 2, habits("svg", empty=0.9, no_think=0.1))) for text in each]
     tag, keeps = made.profile.answer_tag, env == "svg"
     outcomes = Counter(parse_reply(text, tag, made.parse_action, keeps_case=keeps).outcome for text in replies)
-    unseen = {ReplyOutcome.UNUSED}  # of imported episodes alone
+    unseen = {ReplyOutcome.UNUSED}  # kinds of imported episodes alone
     for outcome in set(ReplyOutcome) - unseen:
         assert outcomes[outcome] >= 0.005 * len(replies), outcomes
     assert outcomes[ReplyOutcome.OK] >= (0.9 if env in GRIDS else 0.5) * len(replies)
@@ -200,7 +200,7 @@ def test_order_and_concurrency_change_no_reply(env: str, count: int) -> None:
 
 
 class Yielding(ScriptedPolicy):
-    """The same policy, but other episodes run first in every turn."""
+    """The policy, yielding to other episodes in every turn."""
 
     async def reply(self, turn: Any) -> Any:
         await asyncio.sleep(0)

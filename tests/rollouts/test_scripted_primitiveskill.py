@@ -69,7 +69,7 @@ def test_commands_are_unreadable_in_every_way() -> None:
 
 
 def check_scenes(scenes: Scenes) -> None:
-    """Check that collages show enough to teach; before this, 63 % were one picture, 8 % changed at the pivot."""
+    """Check that collages show enough to learn from: their pictures differ, and change at the pivot."""
     assert scenes.all_equal <= 0.15, scenes
     assert scenes.pivot_changes >= 0.4, scenes
     assert scenes.late_pivot_changes >= 0.4, scenes
@@ -83,7 +83,7 @@ def test_failures_begin_midway_and_leave_traces() -> None:
 
 
 @pytest.mark.long
-def test_the_pictures_of_all_levels_teach() -> None:
+def test_the_pictures_of_all_levels_show_the_failure() -> None:
     """The paper's 364 levels, with the real pictures: ``make test WHAT=scenes`` prints the numbers."""
     scenes = scenes_of(play(PrimitiveSkillEnv, 364)[1])
     print(scenes)  # noqa: T201 - what the target is for
@@ -94,8 +94,8 @@ def test_the_pictures_of_all_levels_teach() -> None:
 
 
 @pytest.mark.parametrize("task", KINDS)
-def test_the_perfect_player_recovers_from_what_others_did(task: str) -> None:
-    """After three turns of wild play it nearly always still ends in success: what stands in its way is moved aside."""
+def test_the_perfect_player_recovers_from_wild_play(task: str) -> None:
+    """After three turns of wild play it still nearly always succeeds: it moves obstacles aside."""
     env = PrimitiveSkillEnv(PrimitiveSkillConfig(tasks=(task,), horizon=12))
     env.draw_frames = False
     rng = random.Random(f"recover {task}")
@@ -117,7 +117,7 @@ def test_the_perfect_player_recovers_from_what_others_did(task: str) -> None:
 
 
 def test_the_perfect_player_always_answers() -> None:
-    """Also in scenes that no play reaches: it returns an action that the environment accepts."""
+    """It returns an accepted action even in scenes that no play reaches."""
     rng = random.Random(2)
     env = PrimitiveSkillEnv()
     for _ in range(2000):

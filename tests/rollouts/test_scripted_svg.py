@@ -1,4 +1,4 @@
-"""The stand-in's drawings, honest and hostile: every mode and kind of reply, faults that only grow, no episode lost."""
+"""The stand-in's drawings, normal and hostile: every mode and kind of reply, faults that only grow, no episode lost."""
 
 import json
 import random
@@ -64,7 +64,7 @@ ODD_TARGETS = [
 
 @pytest.mark.parametrize("document", ODD_TARGETS, ids=range(len(ODD_TARGETS)))
 def test_any_text_can_be_a_target(document: str) -> None:
-    """Targets of others are untrusted: whatever they hold, there is a reply."""
+    """Foreign targets are untrusted: the player replies to any of them."""
     target = _target_of(json.dumps({"target": document}))
     for level in (0.02, 0.95):
         drawn = _draw(target, "one", _Draft(level, 0, "draft"))

@@ -68,7 +68,7 @@ class Windowed(Lock):
 
 
 class Slow(Lock):
-    """A door that closes for good after thirty counted steps."""
+    """A game whose goal closes after thirty counted steps."""
 
     def make(self) -> None:
         self.ticks = 0
@@ -83,7 +83,7 @@ class Slow(Lock):
 
 
 class Even(Slow):
-    """Success counts in even turns alone, which a counter in steps of two tells."""
+    """Success counts only in even turns, by a counter in steps of two."""
 
     def step(self, action: int) -> Answer:
         self.ticks += 2
@@ -92,7 +92,7 @@ class Even(Slow):
 
 
 class FailsRarely(Lock):
-    """One step in twenty does nothing, by the seeded generator."""
+    """A game in which one step in twenty fails, by the seeded generator."""
 
     def step(self, action: int) -> Answer:
         return super().step(int(action) if self.np_random.random() > 0.05 else 2)
@@ -110,7 +110,7 @@ class FailsByGlobal(Lock):
 
 
 class FailsByNumpy(FailsByGlobal):
-    """The same by the old generator of numpy."""
+    """A game in which one step in twenty fails, by numpy's old generator."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         np.random.seed(3)
@@ -132,7 +132,7 @@ class FailsByOwn(Lock):
 
 
 class FailsBySystem(Lock):
-    """One step in ten does nothing, by numbers of the system."""
+    """A game in which one step in ten fails, by random numbers of the system."""
 
     def step(self, action: int) -> Answer:
         return super().step(int(action) if os.urandom(1)[0] > 25 else 2)
@@ -155,7 +155,7 @@ class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
 RANDOM: tuple[type[Lock], ...] = (FailsRarely, FailsByGlobal, FailsByNumpy, FailsByOwn, FailsBySystem)
 
 
-# ---- honest games
+# ---- games without faults
 
 
 class Ticking(Lock):
@@ -186,7 +186,7 @@ class Late(Lock):
 
 
 class Seasons(Lock):
-    """Every third turn, buttons do nothing; the season is part of the state."""
+    """A game whose buttons do nothing every third turn, which the state shows."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         self.season = 0
@@ -278,7 +278,7 @@ class Snapping(Lock):
         return "a picture"
 
     def restore(self, snapshot: str) -> None:
-        """Hang the picture up again."""
+        """Show the snapshot's picture again."""
 
 
 class Saving(Lock):

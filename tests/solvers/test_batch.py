@@ -1,4 +1,4 @@
-"""``pivot.certify``: types, limits; many episodes of an environment of one's own, judged by a search of the test."""
+"""``pivot.certify``: types, limits; many episodes of an environment of one's own, checked by a search in the test."""
 
 import base64
 import pickle
@@ -459,7 +459,7 @@ def test_a_search_gives_up_in_time() -> None:
     room = _open_room(60, 4)
     assert len(room) > 3600
     with suppress(CertifyError):
-        pivot.certify("sokoban", room, ["up"] * 5, 9, time_limit=0.5)  # compiled by now
+        pivot.certify("sokoban", room, ["up"] * 5, 9, time_limit=0.5)  # already compiled
     began = time.process_time()
     with pytest.raises(CertifyError, match=r"solver_limit: no answer after \d+ states and 0.5 s; raise time_limit"):
         pivot.certify("sokoban", room, ["up"] * 5, 9, time_limit=0.5)

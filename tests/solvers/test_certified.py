@@ -83,7 +83,7 @@ class Placed(Hashed):
 
 
 class Named(Line):
-    """The hash of a text decides nothing."""
+    """A game in which the hash of a text has no effect."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         return super().step(action + 0 * hash("door"))
@@ -121,7 +121,7 @@ def test_what_cannot_be_sent_is_refused_only_where_it_asks_for_hashes() -> None:
 
 
 class Unset(Line):
-    """Draws what only reset makes."""
+    """A game that cannot draw before reset."""
 
     def render(self) -> Any:
         return self.np_random.picture  # pyright: ignore[reportAttributeAccessIssue]

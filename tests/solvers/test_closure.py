@@ -146,7 +146,7 @@ def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None
 
 
 class Timed(Copied):
-    """Every step takes a second of a clock of its own."""
+    """A game whose steps each take a second of its own clock."""
 
     seconds: ClassVar[float] = 0.0
 
@@ -157,7 +157,7 @@ class Timed(Copied):
 
 @pytest.mark.parametrize(("most", "is_enough"), [(100, False), (1_000, True)])
 def test_checks_keep_to_max_seconds(most: int, is_enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They end where the time does, within a walk, and refuse an environment of which they saw too little."""
+    """They stop within a walk when time is up, and refuse an environment that they saw too little of."""
     clock = SimpleNamespace(monotonic=lambda: Timed.seconds, process_time=float)
     for name in ("checks", "explore", "search"):
         monkeypatch.setattr(import_module(f"pivot.solvers.closure.{name}"), "time", clock)
@@ -196,14 +196,14 @@ class SharedArray(HiddenLoad):
 
 
 class Slippery(Copied):
-    """Steps fail at random, from the seeded generator."""
+    """A game whose steps fail at random, by the seeded generator."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         return super().step(self.LEFT if self.np_random.random() < 0.3 else action)
 
 
 class RandomStart(Copied):
-    """Starts differ from reset to reset."""
+    """A game whose start differs from reset to reset."""
 
     dice: ClassVar[random.Random] = random.Random()
 
@@ -241,7 +241,7 @@ class TimeInState(Copied):
 
 
 class Raises(Copied):
-    """An action has no answer in one state."""
+    """A game in which an action raises in one state."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         if self.cell == 2 and action == self.DIG:
@@ -317,7 +317,7 @@ FAULTS = [
 @pytest.mark.parametrize("checks", [256, 60], ids=["explore", "build"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_refused(fault: type[Line], checks: int) -> None:
-    """With the checks of ``pivot.explore``, and with those of the first level of a build."""
+    """``pivot.explore`` and the first level of a build refuse them."""
     GlobalCount.total[0] = 0  # as in a new process
     with pytest.raises(CertifyError, match=r"lead to the same key|two calls of reset|raised RuntimeError"):
         pivot.explore(fault, key="observation", clock=(), checks=checks)
@@ -325,7 +325,7 @@ def test_planted_faults_are_refused(fault: type[Line], checks: int) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_without_settings_planted_faults_are_refused_or_searched_with_their_state(fault: type[Line]) -> None:
-    """All attributes are the key then: either the search is refused, or its shortest plan is that of brute play."""
+    """Without settings all attributes are the key: the search is refused, or its plan is a shortest one."""
     try:
         graph = pivot.explore(fault, max_states=3_000, checks=64, fresh=fault is GlobalCount)
     except CertifyError:
@@ -349,7 +349,7 @@ def wins(kind: type[Line], plan: Sequence[int]) -> bool:
 
 
 def test_a_way_back_that_leads_elsewhere_gives_way_to_the_next() -> None:
-    """Copies that share an array, and snapshots that later steps change; a way that the user names is refused."""
+    """Copies that share an array, and snapshots that later steps change; a way that the user chose is refused."""
 
     def key(env: Any) -> Any:
         return env.unwrapped.cell, int(env.unwrapped.board[0])

@@ -85,7 +85,7 @@ def test_pivots_in_rooms_are_those_of_the_exact_reference(levels: int) -> None:
             actions = choose.choices(choose.sample(ROOM_ACTIONS, few), k=25)
             answer = graph.certify(actions, 25)
             if isinstance(answer, Unsolved):
-                assert answer.reason in ("not_a_failure", "bad_episode")  # it arrives
+                assert answer.reason in ("not_a_failure", "bad_episode")  # the walk succeeds
                 continue
             label = pivot.certify("navigation", level, actions, 25)
             certificate, states = label.certificate, graph.walk(actions)

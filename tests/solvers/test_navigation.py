@@ -51,7 +51,7 @@ def label(case: Case, **options: Any) -> Verdict:
         ({}, 22, "stagnation", (), 3),
         ({"threshold": 1.0}, 21, "blocked", ("stagnation",), 4),
         ({"threshold": 0}, 19, "blocked", ("stagnation",), 6),
-        ({"window": 8}, 22, "stagnation", (), 3),  # from 2.56 at step 14: a loss is not progress either
+        ({"window": 8}, 22, "stagnation", (), 3),  # from 2.56 at step 14: moving away is not progress
         ({"window": 15}, 22, "budget", (), 3),  # from 3.36 at step 7
         ({"pivot_rule": "earliest_event"}, 0, "blocked", (), 3),
     ],
@@ -106,7 +106,7 @@ def test_the_fallback_and_a_hopeless_start() -> None:
     assert not label(straight([13.6, 13.1], start=14.0)).infeasible_at_start
 
 
-def test_the_literal_rule_takes_the_first_event() -> None:
+def test_the_literal_rule_uses_the_first_event() -> None:
     far = [3.9, 3.8, 3.7, 3.6, 3.5, 3.4, 3.3, 3.2]
     suffix = straight(far, ["moveahead"] * 4 + ["invalid"] * 4, horizon=9)
     assert label(suffix).pivot_step == 5  # 3.4 m are four turns, three are left

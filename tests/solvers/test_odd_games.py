@@ -1,4 +1,4 @@
-"""Keys of states: games with state in odd places, honest games with odd values, and random ones.
+"""Keys of states: games with state in odd places, games with odd values, and random ones.
 
 The truth is a table, searched without any key. A label is right, or there is none.
 """
@@ -107,7 +107,7 @@ def test_state_in_odd_places_is_read_or_refused_by_name(name: str) -> None:
     if name in UNREADABLE:
         refusals = (
             "cannot be read in full|touches what is outside|drew a random number|in this process, .* in a new one"
-            f"{'|lead to the same key' * (name == 'module of its own')}"  # where this file runs alone
+            f"{'|lead to the same key' * (name == 'module of its own')}"  # if this file runs alone
         )
         with pytest.raises(CertifyError, match=refusals):
             pivot.explore(NASTY[name], horizon=HORIZON, checks=16)
@@ -129,7 +129,7 @@ def test_a_step_that_draws_is_random(kind: type[gymnasium.Env[Any, Any]]) -> Non
 
 
 def test_remedies_of_refusals_work() -> None:
-    """A turn that is shown is part of the state, or a clock by name; a wrapper does not hide behind a known package."""
+    """A visible turn is part of the state or a named clock; wrappers of known packages are checked, too."""
     timed = pivot.explore(locks.Ticking, horizon=HORIZON, checks=16)
     assert timed.limit == f"horizon = {HORIZON}" and len(timed.successors) > 20
     still = pivot.explore(locks.Ticking, clock=["turn"], checks=16)

@@ -110,7 +110,7 @@ def test_frozen_lakes() -> None:
     ids=["2 boxes to 10x10", "3 boxes in 8x8", "3 boxes in 10x10", "1 box to 20x20", "2 boxes to 12x12"],
 )
 def test_several_boxes(boxes: int, sides: tuple[int, int], each: int, seeds: Sequence[int]) -> None:
-    """Four episodes a level, since to explore the level is what takes time."""
+    """Use four episodes per level, because exploring a level takes the time."""
     seen = Counter()
     rng = random.Random(boxes)
     for seed in seeds:
@@ -130,7 +130,7 @@ def test_a_thousand_rooms_with_three_boxes() -> None:
 
 
 def test_witness_is_the_first_of_all_shortest_plans() -> None:
-    """Against every word over the four actions, so that the oracle's own greedy choice is checked too."""
+    """Compare with all sequences of the four actions, which also checks the oracle's greedy choice."""
     checked = 0
     for text, game in sokoban_games(400, 1, (6, 6), 9):
         if not 0 < game.d(game.start) <= 6:
@@ -200,7 +200,7 @@ def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
 @pytest.mark.parametrize("few", [0, games.FEW_NUMBERS])
 @pytest.mark.parametrize("boxes", [1, 2])
 def test_distances_are_those_of_an_unbounded_search(boxes: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check every state of an episode in both searches, whatever was left out: in time, stated, and too deep."""
+    """Check every state of an episode in both searches, also where depth limits omit distances."""
     monkeypatch.setattr(games, "FEW_NUMBERS", few)
     counts = {True: 0, False: 0}
     for case in failures(60, 8, boxes):

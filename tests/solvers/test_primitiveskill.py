@@ -45,7 +45,7 @@ def test_the_printed_log() -> None:
     assert shown == answer
 
 
-def test_solver_and_environment_mean_the_same() -> None:
+def test_solver_and_environment_agree_on_the_tasks() -> None:
     """The solver imports no environment; what it knows of the tasks is written down twice and compared here."""
     assert STAGES == episodes.STAGES == {"align": 2, "place": 3, "stack": 3, "drawer": 2}
     assert {name: len(kind.stages) for name, kind in KINDS.items()} == STAGES
@@ -131,7 +131,7 @@ BAD = {
 }
 
 READ_BY_CERTIFY = {"unknown action 'pick(1, 2, 3)'"}
-"""Ways to write an action that stores do not know, but people do."""
+"""Ways to write an action that stores never use, but people do."""
 
 
 @pytest.mark.parametrize("problem", BAD)

@@ -37,7 +37,7 @@ def at(spot: tuple[int, int], z: int) -> Point:
         (at(A, 20), at(B, 20), at(HOME, 350), 1),  # purple may be let go on red, which is then taken up
         (at(A, 20), at(A, 60), at(A, 100), 1),  # the hand that takes red from below may shift all three
         (at(B, 60), at(B, 20), at(B, 100), 1),  # within the rounding it stands: a play that goes on needs a turn
-        (at(A, 60), at(B, 20), at(C, 20), 1),  # red floats: nothing can be said
+        (at(A, 60), at(B, 20), at(C, 20), 1),  # red floats: no bound is known
         (at(A, 45), at(B, 20), at(C, 20), 2),
     ],
 )
@@ -91,7 +91,7 @@ def test_what_does_not_say_where_things_are_gives_no_bound(text: str) -> None:
     assert prove("primitiveskill", case, answer).problems == ()
 
 
-def test_two_writings_agree() -> None:
+def test_two_implementations_agree() -> None:
     """The planner searches backward over all states, the prover plays forward; each verdict holds both together."""
     rng = random.Random(4)
     actual = Counter[int]()
@@ -173,7 +173,7 @@ def test_no_play_with_blocks_beats_the_bound() -> None:
 
 @pytest.mark.parametrize("task", KINDS)
 def test_no_play_at_the_embedded_table_beats_the_bound(task: str) -> None:
-    """Wild, noisy and nearly perfect play: whenever it ends in success, the bound was met at every turn before."""
+    """Wild, noisy and nearly perfect play: whenever it succeeds, the bound held at every turn before."""
     rng = random.Random(f"bound {task}")
     env = PrimitiveSkillEnv(PrimitiveSkillConfig(tasks=(task,), horizon=8))
     env.draw_frames = False
@@ -196,7 +196,7 @@ def test_no_play_at_the_embedded_table_beats_the_bound(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", KINDS)
-def test_the_bound_is_met_from_the_start(task: str) -> None:
+def test_the_bound_is_reached_from_the_start(task: str) -> None:
     """A perfect player takes two turns where the bound says two, so the bound is as high as it can be."""
     env = PrimitiveSkillEnv(PrimitiveSkillConfig(tasks=(task,)))
     env.draw_frames = False

@@ -119,7 +119,7 @@ def config_of(kind: type[Track], **settings: Any) -> GymConfig:
 
 @pytest.mark.parametrize("kind", STEADY)
 def test_a_game_is_labelled_and_proved_by_what_it_means_or_refused_with_the_rule_to_name(kind: type[Track]) -> None:
-    """As a run and in Python; also where a player, which judges step by step, says that an episode succeeded."""
+    """Checked by a build and in Python; also where a player, step by step, reports success."""
     if kind.default is not None:
         with pytest.raises(CertifyError, match=kind.default):
             pivot.explore(kind, seed=0, checks=16)
@@ -263,7 +263,7 @@ class Shrinking(Counting):
 
 
 class ShrinkingUnseen(tracks.Track):
-    """The same game without a counting attribute, so that no state repeats."""
+    """The shrinking game without a counting attribute, so that no state repeats."""
 
     times = (0,)
 

@@ -87,7 +87,7 @@ def test_two_thousand_labels_are_those_of_a_search_over_whole_turns(name: str) -
     assert _check(name, SETTINGS[name], 160, 18) >= 2000
 
 
-def test_the_prover_finds_planted_lies() -> None:
+def test_the_prover_finds_planted_defects() -> None:
     level = "########\n#@     #\n# $  . #\n#      #\n########"
     # The first turn costs nothing; the third is the first after which two turns of three are too few.
     case = Case(level, ("invalid", "up|up", "down|down|left", "left", "up"), 5, actions_per_turn=3)
@@ -117,7 +117,7 @@ def test_the_prover_finds_planted_lies() -> None:
     [
         ("SFH\nFFF\nFFG", ("right|left|right|right",), 0, 3),  # into the hole
         ("SFH\nFFF\nFFG", ("down", "left|left|left"), 1, 2),  # of five moves, two may be wasted
-        ("SFH\nFFF\nFFG", ("invalid", "down"), 1, None),  # nothing is lost by this move
+        ("SFH\nFFF\nFFG", ("invalid", "down"), 1, None),  # this move loses nothing
         ("SFH\nFFF\nFFG", ("down", "invalid"), 1, None),
     ],
 )

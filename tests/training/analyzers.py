@@ -22,19 +22,19 @@ def asked(body: dict[str, Any]) -> tuple[str, int, list[str]]:
 
 
 def answered(step: int, mode: str, reason: str = "") -> dict[str, Any]:
-    """A reply of the target's shape."""
+    """Return a reply in the target's format."""
     return {"text": json.dumps({"pivot_step": step, "failure_mode": mode, "failure_reason": reason})}
 
 
 def sees(body: dict[str, Any]) -> dict[str, Any]:
-    """An Analyzer that answers from the last picture alone."""
+    """Answer as an Analyzer that uses the last picture alone."""
     _, last, modes = asked(body)
     number = int.from_bytes(hashlib.sha256(pictures_of(body)[-1]).digest()[:4], "big")
     return answered(number % (last + 1), modes[number % len(modes)])
 
 
 def reads(body: dict[str, Any]) -> dict[str, Any]:
-    """An Analyzer that answers from the text alone."""
+    """Answer as an Analyzer that uses the text alone."""
     text, last, modes = asked(body)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     return answered(number % (last + 1), modes[number % len(modes)])

@@ -142,7 +142,7 @@ def reliability(records: Sequence[Row]) -> float:
 
 
 def rank_correlation(values: Sequence[float], needs: Sequence[float]) -> float:
-    """Pearson's correlation of mean ranks; 0 if one side has a single value."""
+    """Pearson's correlation of mean ranks; 0 if one of the two has a single value."""
 
     def ranks(numbers: Sequence[float]) -> list[float]:
         return [sum(b < a for b in numbers) + (sum(b == a for b in numbers) + 1) / 2 for a in numbers]

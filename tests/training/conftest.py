@@ -1,4 +1,4 @@
-"""A small model that has read the small store; no hub."""
+"""A small model trained on the small store's texts; no hub."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from pivot.training.evaluation.make import make_benchmark
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Use one thread, so that sums have one order and no thread waits for another test's."""
-    if find_spec("torch") is None:  # what is not marked `train` does without
+    if find_spec("torch") is None:  # tests without the mark `train` do not need it
         yield
         return
     torch = import_module("torch")
@@ -82,7 +82,7 @@ class Made:
 
     benchmark: Benchmark
     fitting: Mapping[str, Sequence[Certified]]
-    """Episodes on which the baselines are fitted, by environment."""
+    """Episodes that the baselines are fitted on, by environment."""
 
     def episodes(self, env: str, log: str) -> list[Fitting]:
         """Return the training episodes in one form of the log."""

@@ -64,7 +64,7 @@ def _grammatical(family: str) -> tuple[Any, Any]:
 
 
 def save_grammatical(folder: Path, family: str = FAMILIES[0]) -> Path:
-    """Save a player that answers with an action, whichever."""
+    """Save a player that answers with any action."""
     for part in _grammatical(family):
         part.save_pretrained(folder)
     return folder

@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "svg": {"horizon": 2},
 }
 SEARCHED = 24
-"""Levels among which one is looked for that the stand-in plays now better, now worse."""
+"""Levels to search for one on which the stand-in's results differ."""
 OWN, SCRIPTED = 1, 2
 """Episodes of the model itself, and of the stand-in, in the rollouts of an update."""
 
@@ -39,7 +39,7 @@ def config_of(env: str, arm: str, model: str) -> RlConfig:
     """Settings of a run of one small update."""
     few = {"prompts": 2, "rollouts": SCRIPTED, "levels": SEARCHED, "held_out": 0.1, "minibatch": 32, "updates": 1}
     short = {"max_tokens": 6, "analyzer_tokens": 4, "validation_episodes": 0, "lr": 1e-3}
-    # An untrained Analyzer writes no sentence of an environment.
+    # An untrained Analyzer writes no valid guidance.
     larger = {"guidance": "prose"} | ({"teacher_model": model} if arm == "sdar" else {})
     return make_rl_config({"env": env, "settings": SETTINGS[env], "arm": arm, "model": model} | few | short | larger)
 

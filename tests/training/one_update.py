@@ -14,14 +14,14 @@ transformers: Any = need("transformers", "train")
 
 
 class Keep(transformers.TrainerCallback):
-    """Keeps the gradient that the optimizer is given."""
+    """A callback that keeps the gradient given to the optimizer."""
 
     def __init__(self) -> None:
         self.model: Any = None
         self.gradient: dict[str, Any] = {}
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Copy it."""
+        """Copy the gradient."""
         named = self.model.named_parameters()
         self.gradient = {name: each.grad.clone() for name, each in named if each.grad is not None}
 

@@ -23,7 +23,7 @@ def text_of(sample: Sample) -> str:
 
 
 def held(dataset: Path, *configs: str) -> Sequence[Sample]:
-    """The training side, held in memory."""
+    """Return the training split in memory."""
     return list(read_dataset(str(dataset), configs or ("all",)).train)
 
 
@@ -54,7 +54,7 @@ def config_of(dataset: Path, model: Path, **fields: Any) -> SftConfig:
 
 
 def uneven(dataset: Path, count: int = 4) -> TrainingData:
-    """Records whose targets differ tenfold in length, and one more on the validation side."""
+    """Records whose targets differ tenfold in length, and one more for validation."""
     samples = held(dataset, "frozenlake")[: count + 1]
     words = [1, 300, 10, 250]
     made = [

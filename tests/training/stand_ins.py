@@ -53,7 +53,7 @@ class Oracle(StandIn):
 
 
 class Uniform(StandIn):
-    """Guesses: every step and every mode alike, every set of actions alike, every probability alike."""
+    """Guesses every step, mode, set of actions and probability with equal chance."""
 
     def __init__(self, _: Benchmark) -> None: ...
 
@@ -70,7 +70,7 @@ class Uniform(StandIn):
 
 
 class Mixture(StandIn):
-    """Guesses instead of knowing, in a share of the items; those of a smaller share are among those of a larger one."""
+    """Guesses in a share of the items; the items of a smaller share are among those of a larger one."""
 
     def __init__(self, benchmark: Benchmark, rate: float) -> None:
         self._rate = rate

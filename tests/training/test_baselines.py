@@ -198,7 +198,7 @@ LAST = [replace(each, pivot_step=5) for each in logs(2, 15)]
 @pytest.mark.train
 @pytest.mark.parametrize(("train", "least"), [(logs(400, 13) + RARE, 0.8), (logs(43, 13) + LAST, 0.15)])
 def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> None:
-    """A mode that one failure has, and more pivots than a tenth of the failures has places."""
+    """Include a mode of a single failure, and more pivot steps than a tenth of the failures."""
     test, fitted = logs(150, 16), BoostedTrees([Fitting(each) for each in train])
     assert np.mean([fitted.judge(each).pivot.argmax() == each.pivot_step for each in test]) > least
 

@@ -190,7 +190,7 @@ def test_a_public_benchmark_is_the_same_everywhere_and_a_private_one_nowhere(
     assert not {*first.items} & {*private.items} and not pixels[0] & pixels[1]
 
 
-def test_the_public_part_is_asked_and_its_maintainer_scores(benchmark: Benchmark, tmp_path: Path) -> None:
+def test_a_run_needs_the_public_part_alone_and_the_maintainer_scores(benchmark: Benchmark, tmp_path: Path) -> None:
     """Without the folder ``private``, a file holds nothing about levels, seeds, episodes or answers."""
     root = shutil.copytree(benchmark.root, tmp_path / "public", ignore=shutil.ignore_patterns("private", ".tmp"))
     assert {each.name for each in root.iterdir()} == {
@@ -214,7 +214,7 @@ def test_the_public_part_is_asked_and_its_maintainer_scores(benchmark: Benchmark
 
 
 def test_no_level_is_in_two_items(made_benchmark: Made) -> None:
-    """Neither does an item share one with a worked example, or with what baselines are fitted on."""
+    """Worked examples and the training data of baselines have other levels, too."""
     made = made_benchmark.benchmark
     levels = [truth.level for truth in made.truths.values()]
     pictures = [name for item in (*made.items.values(), *(each.item for each in made.examples)) for name in item.pixels]
@@ -320,7 +320,7 @@ def test_a_newcomer_gets_a_table_from_the_page_in_two_commands(tmp_path: Path, m
 @pytest.mark.long
 @pytest.mark.train
 def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
-    """Every environment at full size, an hour: the oracle has every point, and no baseline has."""
+    """Every environment at full size, an hour: the oracle scores 100 %, and no baseline does."""
     made = training.make_benchmark({"out": tmp_path / "whole"})
     assert made.environments == sorted(LEVELS)
     file = submit(tmp_path / "oracle.jsonl", made, Oracle, "oracle")

@@ -82,7 +82,7 @@ def test_more_planted_errors_never_score_more(benchmark: Benchmark, tmp_path: Pa
 
 
 def pairs_of(benchmark: Benchmark) -> list[list[Item]]:
-    """The twins."""
+    """Return the pairs of twin items."""
     pairs: dict[str, list[Item]] = {}
     for name, truth in benchmark.truths.items():
         if truth.pair:
@@ -102,7 +102,7 @@ def test_twins_differ_by_picture_and_pivot_alone(benchmark: Benchmark) -> None:
 
 @given(st.integers(0, 2**32))
 def test_a_predictor_from_the_log_has_no_pair(seed: int) -> None:
-    """Whatever is computed from what a prompt says is equal for both twins."""
+    """Any predictor that reads only the prompt's text answers both twins alike."""
     benchmark = KEPT[0]
 
     class FromTheLog(StandIn):
@@ -164,7 +164,7 @@ def test_knowing_nothing_is_not_calibrated(benchmark: Benchmark, tmp_path: Path)
 
 
 class Careless(StandIn):
-    """Right, wrong, in prose, silent and impolite in turn."""
+    """A model whose answers are refused, missing, in prose, right or wrong in turn."""
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._mixture = Mixture(benchmark, 0.6)
@@ -261,7 +261,7 @@ def test_a_name_is_data(benchmark: Benchmark, tmp_path: Path, name: str) -> None
 
 
 def of_kind(benchmark: Benchmark, question: str) -> Item:
-    """The first item of a question that has a pivot and several steps."""
+    """Return the first item of a question that has a pivot and several steps."""
     return next(
         item
         for item in benchmark.items.values()
@@ -335,7 +335,7 @@ def test_one_probability_per_step_is_asked_for(benchmark: Benchmark, reach: str)
 
 
 def changed(rows: Rows, number: int, **fields: Any) -> Rows:
-    """The rows with other fields in one of them."""
+    """Return the rows with changed fields in one of them."""
     row = {**json.loads(rows[number].line()), **fields}
     return [*rows[:number], row, *rows[number + 1 :]]
 

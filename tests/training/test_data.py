@@ -279,7 +279,7 @@ def test_the_check_counts_what_the_model_is_given(small_store: Path, small_model
     columns, rows = image_tokens(*samples[0].picture.size, encoder.processor.image_processor)
     assert f"[{columns * rows} image tokens]" in report.example.prompt
     assert report.example.target == samples[0].target + "<|im_end|>"
-    # The picture that comes back from the tensors is the collage, at the size that the model sees.
+    # The picture recovered from the tensors is the collage, at the model's resolution.
     shown = _unpatched(encode_samples(encoder, samples[:1])["pixel_values"], rows, columns, encoder)
     resized = samples[0].picture.resize((28 * columns, 28 * rows), Image.Resampling.BICUBIC)
     difference = abs(shown - np.asarray(resized).astype(int)).mean()

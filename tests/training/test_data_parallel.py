@@ -1,4 +1,4 @@
-"""Stage II by two processes: the updates of one process, the same files, resuming, and one end with one message."""
+"""Stage II by two processes: the updates of one process, the same files, resuming, and one error message."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alone(runs: Path) -> Path:
     """The run of one process that the others must equal."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(runs)  # what the model is called is part of what is drawn
+        patch.chdir(runs)  # the model's name is part of the seed
         loop.train(loop.prepare(short("start", **together.ALIKE)), Path("one"))
     return runs / "one"
 
@@ -134,7 +134,7 @@ def test_all_processes_end_with_one_verdict_that_the_first_shows(
 
 
 def test_processes_wait_for_one_that_is_slow() -> None:
-    """Such as the first, which waits for its server."""
+    """Rank 0, for example, waits for its server."""
     launched = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_PORT": str(free_ports(1)[0])}
     outputs = subprocess.run(
         [sys.executable, "-c", PATIENT],

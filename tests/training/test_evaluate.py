@@ -88,8 +88,8 @@ def test_items_are_the_prompts_pictures_and_targets_of_the_dataset(small_store: 
     assert {each["name"] for each in made.baselines() if each["cells"]} == {"majority", "level posterior"}
 
 
-def test_only_who_looks_notices_another_picture(small_store: Path, tmp_path: Path) -> None:
-    """The control behind every claim of seeing: exchanged collages change what is seen, and nothing that is read."""
+def test_only_a_model_that_uses_pictures_notices_a_different_one(small_store: Path, tmp_path: Path) -> None:
+    """Exchanged collages change only what a model sees, not its text: the control of the figures on images."""
     for name, reply in (("reads", reads), ("sees", sees)):
         evaluated(small_store, reply, tmp_path / name)
         report = evaluated(small_store, reply, tmp_path / f"{name}-exchanged", pictures="exchanged")
@@ -122,7 +122,7 @@ def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_
 
 @pytest.fixture(scope="module")
 def drawings(tmp_path_factory: pytest.TempPathFactory) -> dict[Vocabulary, Path]:
-    """A store of drawings in the certificate's words for failure modes, and one in the paper's."""
+    """A store of drawings with the certificate's names of failure modes, and one with the paper's."""
     folder = tmp_path_factory.mktemp("drawings")
     config = {"environments": {"svg": {"tasks": 10, "settings": {}}}, "rollouts": 2, "validation_fraction": 0.5}
     stores: dict[Vocabulary, Path] = {"certificate": folder / "certificate", "paper": folder / "paper"}
@@ -132,10 +132,10 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> dict[Vocabulary, Path]
 
 
 @pytest.mark.parametrize("spoken", ["certificate", "paper"])
-def test_an_analyzer_is_asked_and_scored_in_the_words_of_the_dataset(
+def test_an_analyzer_is_asked_and_scored_with_the_mode_names_of_the_dataset(
     drawings: dict[Vocabulary, Path], spoken: Vocabulary, tmp_path: Path
 ) -> None:
-    """Baselines are scored in the same vocabulary; an Analyzer that was trained on the other one is refused."""
+    """Baselines are scored with these mode names; an Analyzer trained on others is refused."""
     native = items_in(drawings[spoken], tmp_path / "native", env="svg")
     truth = {(item.prompt, *native.pictures(item)): native.truths[name] for name, item in native.items.items()}
 

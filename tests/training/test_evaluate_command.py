@@ -1,4 +1,4 @@
-"""``pivot evaluate``: a server's model, a checkpoint of this machine, baselines, and what cannot be meant."""
+"""``pivot evaluate``: a server's model, a checkpoint of this machine, baselines, and contradictory options."""
 
 import json
 from importlib.util import find_spec
@@ -62,14 +62,14 @@ def test_what_a_server_says_is_shown_as_text(small_store: Path, tmp_path: Path) 
 
 @pictures
 def test_a_run_of_training_is_evaluated_in_this_process(small_store: Path, tmp_path: Path) -> None:
-    """A tiny random model: nothing it says can be read, but it was count and every reply is kept."""
+    """None of a random model's replies can be read, but all are counted and kept."""
     pytest.importorskip("transformers")
     from pivot.tests.models.tiny_vlm import save_tiny_vlm
 
     records = open_records(str(small_store), "sokoban")
     rows = list(records.rows("train", SHOWN_COLUMNS))
     texts = [part["text"] for row in rows for part in row["prompt"][0]["content"] if part["text"]]
-    # What the command makes of a run of `pivot train sft`: its checkpoint, its data, and a place for the report.
+    # Defaults from a run of `pivot train sft`: its checkpoint, its data, and a place for the report.
     folder = tmp_path / "run"
     save_tiny_vlm(folder / "final", texts)
     config = {"dataset": str(small_store), "configs": ["sokoban"]}

@@ -1,4 +1,4 @@
-"""Arms, objectives and estimators of another package, and credit per turn: two files, and no change of ours."""
+"""Arms, objectives and estimators of another package, and credit per turn: two files, and no change of PIVOT."""
 
 import shutil
 import subprocess
@@ -64,7 +64,7 @@ def test_a_loss_with_one_more_quantity_of_the_teacher_trains(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without sharpness the loss is the objective ``gap``; the quantity is the entropy, in whatever micro-batches."""
-    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same noise in all of them
+    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same seeds in all runs
     common: dict[str, Any] = {"arm": "oracle", "updates": 1, "opd": 1.0}
     turns: list[ScoredTurn] = []
     update = loop.Learner.update
@@ -104,7 +104,7 @@ def test_an_arm_of_another_package_shows_its_own_text(player: Path, tmp_path: Pa
 
 
 class Wanderer(Policy):
-    """Goes one of two ways by turn and episode, and fails at times."""
+    """A policy that goes one of two ways by turn and episode, and sometimes fails."""
 
     config_type = ScriptedPolicy.config_type
     name = "wanderer"
@@ -160,7 +160,7 @@ def test_estimates_that_miss_a_turn_are_refused_with_the_package(
     plain = type(estimator).advantages
 
     class Short(type(estimator)):
-        """Forgets the last turn of every episode."""
+        """An estimator that omits the last turn of every episode."""
 
         def advantages(self, rollouts: Any, grpo: Any, config: Any) -> Any:
             return {name: values[:-1] for name, values in plain(self, rollouts, grpo, config).items()}

@@ -103,7 +103,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
     assert (out / "final" / "model.safetensors").read_bytes() != first
 
 
-def test_no_level_to_hold_out_is_told() -> None:
+def test_no_level_to_hold_out_is_reported() -> None:
     levels = dataclasses.replace(plan_levels(short("none", levels=40)), validation=())
     with pytest.raises(TrainingError, match="found no held-out level"):
         measure(levels, None, 8)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def test_no_validation_level_is_trained_on() -> None:
 
 
 class Moody(Policy):
-    """Breaks on some turns, for good or a few times."""
+    """A policy that fails on some turns, always or a few times."""
 
     config_type = ScriptedPolicy.config_type
     name = "moody"
@@ -159,7 +159,7 @@ class Moody(Policy):
 
 
 @pytest.mark.parametrize(("times", "errors"), [(2, False), (3, True)])
-def test_an_episode_in_error_is_owed_twice_then_dropped_and_counted(times: int, errors: bool) -> None:
+def test_an_episode_in_error_is_pending_twice_then_dropped_and_counted(times: int, errors: bool) -> None:
     config = short("none")
     levels = plan_levels(config)
     rollouts = roll_out(levels, levels.train[:4], Moody(times), 8)
@@ -183,7 +183,7 @@ def test_returns_of_training_take_the_penalty_and_the_discount() -> None:
     assert training_return(episode, 0.5, 0.2) == pytest.approx(expected - 0.1)
 
 
-def test_thoughts_are_told_from_actions() -> None:
+def test_thoughts_are_distinguished_from_actions() -> None:
     pieces = ["<think>", "a", "</thi", "nk>", "<action>", "up", "</action>"]
 
     def decode(tokens: Any) -> str:

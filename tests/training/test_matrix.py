@@ -88,7 +88,7 @@ def test_every_arm_makes_an_update(
 
 
 def _with_one_unreadable(answer_all: Any, env: str) -> Any:
-    """Let the model answer, and put what a trained Analyzer would say in the place of all answers but the first."""
+    """Let the model answer, and replace all answers but the first by valid guidance."""
     modes = matrix.levels_of(env).env.profile.failure_modes
 
     def answered(model: Any, requests: Any) -> Any:
@@ -100,7 +100,7 @@ def _with_one_unreadable(answer_all: Any, env: str) -> Any:
 
 
 def _with_words(write: Any) -> Any:
-    """Let the frozen model write skills, and put words in the place of a random model's."""
+    """Let the frozen model write skills, and replace its random texts."""
     return lambda *arguments, **named: dict.fromkeys(write(*arguments, **named), "Look before you push.")
 
 

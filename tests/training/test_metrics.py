@@ -1,4 +1,4 @@
-"""Shares with their intervals: against scipy, by simulation, and what a wrong unit would give."""
+"""Shares with their intervals: against scipy, by simulation, and with records in place of levels."""
 
 import random
 
@@ -9,7 +9,7 @@ from pivot.training.evaluation.scores import share
 
 
 def test_levels_of_one_record_give_wilsons_interval() -> None:
-    """With a record a level the variance is that of independent records, but for n - 1 and Student's t."""
+    """With one record per level the variance is that of independent records, but for n - 1 and Student's t."""
     stats = pytest.importorskip("scipy.stats")
     values = [1.0] * 130 + [0.0] * 270
     theirs = stats.binomtest(130, 400).proportion_ci(method="wilson")

@@ -180,10 +180,10 @@ def test_parts_add_up_to_the_whole_with_the_counts_of_the_whole() -> None:
     torch.testing.assert_close(sum(parts), whole, atol=1e-12, rtol=0)
 
 
-def test_no_failed_token_is_no_trouble() -> None:
+def test_a_batch_without_failed_tokens_works() -> None:
     batch = _batch(4)
     batch["active"] = torch.zeros_like(batch["active"])
-    batch["teacher"] = torch.full_like(batch["teacher"], float("nan"))  # never scored
+    batch["teacher"] = torch.full_like(batch["teacher"], float("nan"))  # never scored by the Teacher
     logprobs = batch["logprobs"].clone().requires_grad_()
     loss = _loss(batch, _weights(), logprobs)
     loss.total.backward()

@@ -1,4 +1,4 @@
-"""``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and what cannot be meant."""
+"""``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and contradictory options."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.train
 LAKE = ("--set", "size=2", "--set", "frozenlake.horizon=2", "--set", "cell=16", "--levels", "12", "--max-tokens", "8")
 
 
-def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -> None:
+def test_a_policy_is_trained_measured_and_compared_with_another(tmp_path: Path) -> None:
     start, out = save_grammatical(tmp_path / "taught" / "final"), tmp_path / "run"
     (tmp_path / "taught" / "run.json").write_text('{"config": {"target_vocabulary": "paper"}}', encoding="utf-8")
     size = ("--prompts", "4", "--rollouts", "4", "--updates", "1", "--validation-episodes", "8")
@@ -40,7 +40,7 @@ def test_a_policy_is_trained_measured_and_held_against_another(tmp_path: Path) -
     assert (result["return"]["low"], result["return"]["high"]) == (None, None), "one level says nothing about others"
     shutil.rmtree(out / "best", ignore_errors=True)
     assert "take --checkpoint final" in str(error_of("evaluate", "policy", out, "--checkpoint", "best"))
-    problem = error_of("evaluate", "policy", out, "--levels", "6", "--seed", "4")  # whose held-out level it has seen
+    problem = error_of("evaluate", "policy", out, "--levels", "6", "--seed", "4")  # the run was trained on that level
     assert "found 1 held-out levels, the run was trained on all of them" in str(problem)
 
 

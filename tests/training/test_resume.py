@@ -1,4 +1,4 @@
-"""A run of either stage that is killed anywhere and resumed leaves what a run leaves that nobody disturbed."""
+"""A run of either stage that is killed anywhere and resumed leaves the files of an undisturbed run."""
 
 import subprocess
 import sys

@@ -75,7 +75,7 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     }
     assert after["use_cache"] is True
 
-    # The folder is loaded as any other model, and is asked exactly as it was taught.
+    # The folder is loaded as any other model, and asked with the prompt of its training.
     engine = Engine.load(str(out / FINAL), None, "float32", "cpu")
     sample = held(small_store, "sokoban")[0]
     (answer,) = engine.answer([_request(sample)])
@@ -124,7 +124,7 @@ def test_a_run_with_adapters_goes_on_where_it_was(small_store: Path, small_model
     config = config_of(small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-2, save_every=2)
     train(prepare(config), tmp_path / "whole")
     train(prepare(config), tmp_path / "cut")
-    # As if killed after update 4, before anything that came later.
+    # As if killed right after update 4.
     cut = LocalStorage(tmp_path / "cut")
     for name in ("final", "checkpoints/checkpoint-6", "checkpoints/6.json"):
         cut.delete(name)

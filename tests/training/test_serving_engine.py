@@ -23,7 +23,7 @@ pytestmark = pytest.mark.serving
 FAMILY = "qwen2_5_vl"
 UPDATES = 5
 LIMITS = '--enforce-eager --block-size 32 --max-model-len 4096 --limit-mm-per-prompt \'{"image": 6, "video": 0}\''
-# What torch would compile for a model of this size takes longer than all that is asked of it.
+# For a model of this size, compiling takes longer than all requests.
 VARIABLES = "VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 TORCHDYNAMO_DISABLE=1"
 COMMAND = f"env {VARIABLES} {PYTHON} -m vllm.entrypoints.openai.api_server --dtype float32 {LIMITS}"
 
@@ -62,7 +62,7 @@ def test_adapters_are_swapped_in_a_running_server(tmp_path: Path, monkeypatch: p
         assert line["sync_difference"] < 1e-3
         assert line["generator_difference"] < 1e-3
         assert line["grad_norm"] > 0
-    # The same without telling the server to forget: what it remembers of the prompts is of other adapters.
+    # Without clearing the prefix cache, the server uses entries of other adapters.
     monkeypatch.setattr(vllm, "reset_caches", lambda _: None)
     with pytest.raises(TrainingError, match="stale caches"):
         loop.train(loop.prepare(config), tmp_path / "stale")

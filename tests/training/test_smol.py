@@ -49,7 +49,7 @@ def test_text_has_the_probabilities_of_the_published_model(folder: Path) -> None
 
 
 def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -> None:
-    """Forty episodes, labels with its guidance, 200 records of Stage I, and its readings before and after."""
+    """Play forty episodes, label them, train 200 records of Stage I, and evaluate before and after."""
     seconds: dict[str, float] = {}
 
     def step(name: str, *words: str | Path) -> str:

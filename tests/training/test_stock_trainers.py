@@ -24,7 +24,7 @@ ASKED = {"corrections": ("prompt", "completion"), "pairs": ("prompt", "chosen", 
 
 @pytest.fixture(scope="module", autouse=True)
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No hub, and a cache that goes away."""
+    """No hub, and a temporary cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
@@ -33,7 +33,7 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def model_of(folder: Path, columns: Iterable[Any]) -> Path:
-    """Save a model whose tokenizer has read columns of messages."""
+    """Save a model whose tokenizer is trained on columns of messages."""
     parts = (part for rows in columns for messages in rows for message in messages for part in message["content"])
     save_tiny_vlm(folder, [part["text"] for part in parts if part["text"]])
     return folder

@@ -28,7 +28,7 @@ def _start(game: str) -> Any:
 
 @pytest.mark.parametrize("game", vlm.GAMES)
 def test_all_runs_continue_from_the_start_that_is_kept(game: str) -> None:
-    """Its weights are those of every row, and all arms of a seed have one first point."""
+    """Its digest is in every row, and all arms of a seed have the same first point."""
     rows = [row for row in _rows("study", study.PROTOCOL) if row["game"] == game]
     assert {row["start"] for row in rows} == {study.digest_of(study.STARTS / game)}
     first = {(row["seed"], row["curve"][0]) for row in rows}
@@ -48,7 +48,7 @@ def test_the_start_that_is_kept_reads_hindsight(game: str) -> None:
     [("sokoban", 400, 0.02), *(pytest.param(game, 20_000, 0.004, marks=pytest.mark.long) for game in vlm.GAMES)],
 )
 def test_exact_success_of_the_start_is_that_of_sampled_episodes(game: str, episodes: int, deviation: float) -> None:
-    """400 episodes show two turns of four too few, 20,000 one turn of nine."""
+    """400 episodes reveal a loss of two turns in four, 20,000 one of a turn in nine."""
     start = _start(game)
     tasks = start.levels.validation[:50]
     assert check_exact_success(start.levels, tasks, start.model, start.encoder, episodes) < deviation

@@ -28,7 +28,7 @@ def _run(out: Path, player: Path, *, resume: bool = False, report: Any = lambda 
 def test_a_teacher_of_the_start_or_of_a_checkpoint_does_not_move(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same noise in all of them
+    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same seeds in all runs
     live = _run(tmp_path / "live", player)
     start = _run(tmp_path / "start", player, teacher_weights="start")
     frozen = _run(tmp_path / "frozen", player, teacher_model=str(player))

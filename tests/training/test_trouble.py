@@ -123,7 +123,7 @@ def test_an_update_without_a_finished_episode_stops_the_run(
         _update(player, tmp_path / "run", monkeypatch, _with_errors(4))
 
 
-# The disk
+# Full disks
 
 
 @pytest.mark.parametrize("file", [on_disk.METRICS, journal.SAMPLES])
@@ -177,7 +177,7 @@ def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(
 
 
 class Brittle(FrozenLakeEnv):
-    """A lake behind a wire, which dies at times."""
+    """A lake whose steps sometimes raise."""
 
     blocks = True
     deaths: ClassVar[Iterator[bool]] = iter(())

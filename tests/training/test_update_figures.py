@@ -188,7 +188,7 @@ def test_commands_for_stores_work_on_it(played: Path, tmp_path: Path) -> None:
     run("build", "--config", played / "run.json", "--out", played)
 
 
-def test_a_planted_lie_is_told(played: Path) -> None:
+def test_a_planted_defect_is_found(played: Path) -> None:
     store = Store.open(played)
     shard = store.config.shards()[1]
     name = store.table_file(EPISODES, shard)

@@ -48,7 +48,7 @@ class StandIn(Server):
         StandIn.last = self
 
     def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
-        """Load what is not stale; with adapters to come, put their places on the model."""
+        """Load all weights but stale ones; prepare the model for adapters if there are any."""
         self.starts.append(name)
         self.url = self._address
         assert Path(model[0]).is_absolute(), "the server runs elsewhere"
@@ -75,7 +75,7 @@ class StandIn(Server):
         self.forgot += 1
 
     def close(self) -> None:
-        """End it."""
+        """Stop the server."""
         if self._opened is not None:
             self._opened.__exit__(None, None, None)
         self._opened = None
@@ -165,7 +165,7 @@ def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
     assert all(body["logit_bias"] for body in answers.asked), "no picture token is drawn"
 
 
-def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
     server = Server("python -c 'raise SystemExit(\"no such device\")'", tmp_path / "server")
     with pytest.raises(ServerGoneError, match=r"(?s)did not start; see .*output\.log.*no such device"):
         server.restart([str(tmp_path)])
@@ -174,7 +174,7 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path
         Server("/no/such/vllm", tmp_path / "server").restart([str(tmp_path)])
 
 
-def test_servers_end_with_a_run_that_is_told_to_stop(tmp_path: Path) -> None:
+def test_servers_end_with_a_run_that_gets_sigterm(tmp_path: Path) -> None:
     """SIGTERM, as batch systems send it, arrives while the run waits for its servers to start."""
     start, pid_file = save_grammatical(tmp_path / "start"), tmp_path / "server.pid"
     server = f"sh -c 'echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; exec sleep 600' server"

@@ -200,7 +200,7 @@ def test_rates_are_looked_at_on_training_levels_of_other_seeds(
     assert len(study.rate_jobs(("sokoban",), Path("runs"))) == 3 * 3 * 4
     assert not {job.seed for job in plan} & {job.seed for job in study.jobs(tuple(vlm.GAMES), Path("runs"))}
     path = tmp_path / "rates.jsonl"
-    for _ in range(2):  # the second time everything is there
+    for _ in range(2):  # the second time, all files exist
         study.run([replace(_job(start, "vanilla_grpo", 100), lr=rate) for rate in study.RATES], path, 1)
     rows = sorted(Ledger(path, study.PROTOCOL).rows(), key=lambda row: row["lr"])
     assert [row["lr"] for row in rows] == [*study.RATES]
@@ -253,8 +253,8 @@ def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
     assert line == "| `oracle` | 3 | 0.90 to 0.75 | -15.0 [-78.5, +48.5] | 0.40 to 0.20 |"
 
 
-def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPatch) -> None:
-    """The start was taught on training levels of seed 0: no other seed measures on one of them."""
+def test_levels_of_all_seeds_hold_out_the_same_split(small_lakes: pytest.MonkeyPatch) -> None:
+    """The start was trained on levels of seed 0, on which no other seed may measure."""
     taught = {task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", 0)).train}
     for seed in (1, 2):
         assert not taught & {
@@ -272,7 +272,7 @@ def _world(game: str, levels: int, **settings: Any) -> tuple[World, PivotEnv]:
 
 
 def _policy(world: World, seed: int = 0) -> Any:
-    """Return random probabilities of four actions and, as what is missing from 1, of an unusable reply."""
+    """Return random probabilities of four actions; the rest to 1 is that of an unusable reply."""
     weights = np.random.default_rng(seed).dirichlet([0.6] * 5, len(world.states))
     return weights[:, :4]
 
@@ -342,7 +342,7 @@ def test_silenced_groups_teach_grpo_nothing() -> None:
 
 @pytest.mark.usefixtures("few_levels")
 def test_a_planted_wrong_pivot_is_seen_in_the_figures() -> None:
-    """The ideal Teacher tells every pivot; one whose hints name a random other step falls below chance."""
+    """The ideal Teacher finds every pivot; one with hints about a random other step falls below chance."""
     right = small.train("frozenlake", ARMS["oracle"], 0, 3)["gap_detects_pivot"]
     wrong = small.train("frozenlake", replace(ARMS["oracle"], named="random"), 0, 3)["gap_detects_pivot"]
     nothing = small.train("frozenlake", ARMS["empty"], 0, 3)["gap_detects_pivot"]

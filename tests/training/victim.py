@@ -141,7 +141,7 @@ def main(stage: str, *words: str) -> None:
         dataset, model, folder = map(Path, words)
 
         def taught(name: str, *, resume: bool = False) -> None:
-            # An epoch has three updates: between the two lies a checkpoint only when it is asked for.
+            # An epoch has three updates; a checkpoint within it exists only if requested.
             every = 3 if name == "between_epochs" else SAVE_EVERY
             config = config_of(dataset, model, epochs=EPOCHS, save_every=every)
             sft.train(sft.prepare(config), folder / name, resume=resume)
