@@ -25,7 +25,7 @@ from pivot.training.records import SHOWN_COLUMNS, Records, open_records
 SLOTS = 32
 LATENCY = 0.1  # seconds
 REQUESTS = 3000
-TASKS = 24  # of eight rollouts, on the larger side of the split; read repeatedly
+TASKS = 24  # of eight rollouts, in the larger split; read repeatedly
 BUSY_REQUIRED = 0.9
 CPU_REQUIRED = 0.003  # seconds per request, at most
 

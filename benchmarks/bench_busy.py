@@ -36,10 +36,10 @@ def coach(body: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One build."""
+    """Figures of a build."""
 
     busy: float
-    """Share of the slots."""
+    """Share of the slots that were busy."""
     seconds: float
     cpu_reply: float
     cpu_text: float
@@ -84,12 +84,12 @@ class _Clock(Reporter):
         self.ended: dict[str, tuple[float, float]] = {}
 
     def start(self, stage: str, total: int) -> None:
-        """Note the times."""
+        """Record the times."""
         del total
         self.began[stage] = time.monotonic(), time.process_time()
 
     def finish(self, stage: str) -> None:
-        """Note the times."""
+        """Record the times."""
         self.ended[stage] = time.monotonic(), time.process_time()
 
     def cpu(self, stage: str) -> float:

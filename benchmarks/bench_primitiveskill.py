@@ -33,10 +33,10 @@ class Played:
     solved: int = 0
     most_turns: int = 0
     seconds: list[float] = field(default_factory=list)
-    """One per turn."""
+    """Seconds of each turn."""
     primitives: int = 0
     scenes: list[Scene] = field(default_factory=list)
-    """One before each turn, and the last."""
+    """Scene before each turn, and the last one."""
 
 
 def rows() -> Iterator[Row]:

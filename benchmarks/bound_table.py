@@ -24,7 +24,7 @@ UNIFORM = 32
 SHARE = 1 / 3
 """Largest share of the retries of uniform sampling that the bisection takes, over all failures."""
 MOST_SHARE = 1 / 2
-"""The same share for one failure, of the retries that other failures did not use."""
+"""Largest share, for one failure, of the retries that other failures did not use."""
 RESAMPLERS: dict[str, float] = {"always best": 1.0, "best in 9 of 10": 0.9, "best in 1 of 2": 0.5, "random": 0.0}
 """Share of best moves of each resampler; the others are uniform."""
 

@@ -43,7 +43,7 @@ class Results:
     """A JSON file with the machine, the versions and all rows so far; rewritten after every row."""
 
     def __init__(self, path: Path) -> None:
-        """Continue a file that exists: ``make bench`` measures in two environments."""
+        """Append to a file that exists: ``make bench`` measures in two Python environments."""
         self.path = path
         before: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self._content = {

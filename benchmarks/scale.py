@@ -67,7 +67,7 @@ def _memory(pid: int) -> int:
 
 
 def main(folder: Path, episodes: int) -> int:
-    """Print the figures; return 1 when one is not kept."""
+    """Print the figures; return 1 if one exceeds its limit."""
     costs: dict[int, Cost] = {}
     for number in (BASELINE, episodes):
         store = folder / str(number)

@@ -1,6 +1,6 @@
 """Consoles, progress bars and error lines of all commands.
 
-Text may come from a stranger: a store, a server, a file. It has no effect on the terminal: control characters appear as
+Text may be untrusted: from a store, a server, a file. It has no effect on the terminal: control characters appear as
 escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to text of our own.
 """
 

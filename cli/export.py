@@ -91,7 +91,7 @@ def merge(options: MergeOptions, workers: WorkerOptions) -> None:
     """Write finished stores of one run with different levels, such as nights, to one new store.
 
     Rows are copied: nothing is rolled out or certified, and no model is called. An episode that is in several stores
-    is stored once, and each level is on one side of the split. The stores may differ in seed, tasks and environments
+    is stored once, and each level is in one split. The stores may differ in seed, tasks and environments
     alone; they stay as they are: remove them after the new one is verified. Run the same command again to resume.
     Only the current labels are copied, and no rollback probe.
 

@@ -67,7 +67,7 @@ class Leaf:
     kind: Any
     """Its annotation without ``None``."""
     optional: bool
-    """Whether the field may be nothing."""
+    """Whether the field may be null."""
 
     @property
     def shape(self) -> Literal["value", "switch", "list", "mapping", "nested mapping"]:

@@ -1,4 +1,4 @@
-"""``pivot make-model``: a model for walks on a CPU."""
+"""``pivot make-model``: a model to try all commands on a CPU."""
 
 from typing import Literal
 

@@ -68,7 +68,7 @@ def _next_commands(result: BuildResult) -> dict[str, str]:
     records = [name for name, each in counts.items() if each["rows"]]
     whole = [f"{name}_episodes" for name, each in counts.items() if each["succeeded"] + each["failed"]]
     for config in (records or whole)[:1]:
-        if not set("*?[") & set(str(result.root)):  # the library takes such a name for a pattern
+        if not set("*?[") & set(str(result.root)):  # the library reads it as a pattern
             hints[_load_line(result.root, config)] = "in Python, with the datasets library"
     return hints
 

@@ -99,7 +99,7 @@ def _save(root: Address, connection: duckdb.DuckDBPyConnection, sql: str | None,
 def _show_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str, style: Format) -> None:
     names, rows = in_order(*run_query(root, connection, sql))
     if style is Format.CSV:
-        if sys.stdout.isatty():  # a terminal obeys what a file only keeps
+        if sys.stdout.isatty():  # terminals interpret control characters
             rows = [tuple(printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
         write_data(csv_text(names, rows))
     elif style is Format.JSON:

@@ -213,7 +213,7 @@ class RlForm(EnvForm[RlConfig]):
         """Check the values; failure modes have the names of Stage I by default, and a recipe gives what is not set."""
         put_recipe(values, RL_RECIPES)
         for name in ("updates", "prompts"):
-            if values.get((name,)) == "0":  # the paper's number, as in Python
+            if values.get((name,)) == "0":  # 0 stands for the paper's number
                 values.put((name,), 0, f"--{name}")
         model = values.get(("model",))
         if (

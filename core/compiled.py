@@ -1,4 +1,4 @@
-"""Keep numba's cache honest across files.
+"""Keep numba's cache valid across files.
 
 Numba recompiles a cached function when its own file changes, but not when a compiled function or a constant that it
 took from another file does. Each file of compiled code therefore names what it uses, and forgets what is older.

@@ -183,9 +183,9 @@ class Call:
     """Whether the call cache supplied this row from an earlier attempt at the same store."""
 
     def after(self, earlier: "Call") -> "Call":
-        """Return the call with what was sent before and came to nothing, or was forgotten, counted in."""
+        """Return the call, plus earlier attempts that failed or whose answer was not stored."""
         if self.kept and earlier.answered is not False and earlier.request_id == self.request_id:
-            return earlier  # the cache kept the very answer of then
+            return earlier  # the cached answer is that of the earlier call
         sums = {
             name: None if mine is None and theirs is None else (mine or 0) + (theirs or 0)
             for name in ("prompt_tokens", "completion_tokens", "cost")

@@ -123,7 +123,7 @@ def build_dataset(
     if owner:
         own(root, owner)
     config = config.model_copy(update={"seed": seed})
-    # What the parameters of a deployment name is the operator's own word.
+    # The operator allows the code that the parameters name.
     with (
         allowing(config.code),
         at_work(config, root, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),

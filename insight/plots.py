@@ -85,7 +85,7 @@ def _panels(
 def plain(text: object) -> str:
     """Return a text that can be drawn literally: escaped control characters, no formula, at most 24 characters.
 
-    A plugin's names and a stranger's rows may hold anything; Matplotlib would read ``$`` as the start of a formula and
+    A plugin's names and untrusted rows may hold anything; Matplotlib would read ``$`` as the start of a formula and
     write characters that its font lacks to the standard error.
     """
     shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(text)[:_LONGEST])

@@ -156,7 +156,7 @@ def finding_of(
 
 
 def last_decides_nothing(env: PivotEnv, task: Task, episode: RecordedEpisode, agreement: Agreement) -> bool:
-    """Return whether a recorded failure gets one label whatever of its last reply was played.
+    """Return whether every reading of its last reply gives a recorded failure the same label.
 
     The reply has to consist of names of actions alone, after its thoughts; any of them may have been played, in their
     order. What succeeds was not played.

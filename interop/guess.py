@@ -20,7 +20,7 @@ from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, words_of
 
 _NEARLY_ALL = 0.95
 _RARE = 0.02
-"""Share of replies whose words are not looked at."""
+"""Share of replies whose words are ignored."""
 MOST_WORDS = 5
 """Most unknown words that are matched by evidence."""
 _MOST_CONTAINERS = 8
@@ -121,7 +121,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
     parts = [(each, each.readable()) for each in containers if each.options.get("pattern") not in _FIXED]
     loose = [each for each in containers if each.options.get("pattern") in _FIXED] + [*_mentions(replies)]
     containers = [each for each, _ in parts]
-    for each in loose:  # they find actions in replies of several forms, perhaps only one of which was read
+    for each in loose:  # they may find actions in replies of which only some were read
         lines = each.readable()
         mixed = [part for part, mine in parts if 0 < len(lines & mine) < _NEARLY_ALL * len(lines)]
         proof = each.needs_proof or bool(mixed) or 0 < len(lines & own) < _NEARLY_ALL * len(lines)

@@ -110,7 +110,7 @@ def harmless(folder: Path) -> Iterator[None]:
 
 
 class _Episode:
-    """One episode in the making."""
+    """An unfinished episode."""
 
     def __init__(self, env: Any, seed: int | None, options: Mapping[str, Any] | None, policy: str | None) -> None:
         """Describe the episode that ``env`` has just begun; ``env`` is None where it cannot be reached."""

@@ -111,12 +111,12 @@ class _Replay:
         self._other_boards: dict[str, str] = {}
         """Boards of other states, with the first moment of each."""
         self._unpaid: list[str] = []
+        """Turns whose reward differs from the recorded one."""
         self._own_notation = False
         self._without_player: list[tuple[list[str], bool, str]] = []
         """Maps without a player: in PIVOT's notation, a last line ``@ row column`` is missing only if it is on S."""
         self._exact = False
         """Whether a recorded picture has the pixels of the replay."""
-        """Turns with another reward."""
 
     def play(self, slots: Sequence[Slot]) -> None:
         """Execute the turns and compare every moment."""

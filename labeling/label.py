@@ -91,7 +91,7 @@ class Certified:
     answer: Verdict | Unsolved
     prompt: PromptMessages
     decimals: int
-    """With how many its log shows measurements."""
+    """Number of decimals of the measurements in its log."""
     offer: Offer | None
     """The checked statements about the failure; None without a verdict."""
 

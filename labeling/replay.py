@@ -30,7 +30,7 @@ MAX_LEVELS = 256
 
 
 class DisagreementError(Exception):
-    """The log differs from what happens."""
+    """The log differs from its re-execution."""
 
     def __init__(self, kind: str, detail: str) -> None:
         """Keep the kind of difference, a word that can be counted, and its description."""

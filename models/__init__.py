@@ -1,1 +1,1 @@
-"""Chat models, wherever they run; nothing of policies or guidance is in here."""
+"""Chat models on servers and in this process, independent of policies and guidance."""

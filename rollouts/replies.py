@@ -1,7 +1,7 @@
 """Replies that name given actions: in the reply grammar of an environment, or in the dialect of an imported source.
 
-A source shows its dialect by its own replies. A reply with other actions is therefore an *example* of the source whose
-container holds other words. A certified thought replaces its think block and its prose: they speak for other actions.
+A source shows its dialect by its own replies. A reply with other actions is therefore an *example* of the source with
+new words in its container. A certified thought replaces its think block and prose, which argue for other actions.
 """
 
 import json
@@ -41,7 +41,7 @@ def written_reply(thought: str, text: str, tag: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A reply: its text, and its calls of tools."""
+    """A reply: its text, and its tool calls."""
 
     text: str
     calls: tuple[Call, ...] = ()
@@ -76,10 +76,10 @@ class Writer:
             action: the action, or the actions of a turn joined by bars.
             example: a reply of the source; None if it has none, which leaves the tag of the dialect.
             shown: the action that the example names.
-            thought: thought of the reply, which is written if the example has one; None to write none.
+            thought: thought of the reply, which is used if the example has one; None for no thought.
 
         Returns:
-            The reply; None if the dialect cannot be written, so that no reader would find the action in it.
+            The reply; None if no reader of the dialect would find the action in it.
         """
         actions, before = action.split(TURN_SEPARATOR), shown.split(TURN_SEPARATOR)
         if example is None:

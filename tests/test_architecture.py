@@ -197,7 +197,7 @@ def test_no_folder_of_training_holds_too_many_modules() -> None:
     assert _crowded(map(_name, _sources("training"))) == {}
 
 
-def test_nothing_prints_behind_the_back_of_the_consoles() -> None:
+def test_only_the_consoles_print() -> None:
     for path in SHIPPED:
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -223,7 +223,7 @@ def test_stores_are_touched_through_the_storage_alone() -> None:
                 )
 
 
-def test_no_error_is_swallowed_whole() -> None:
+def test_no_error_is_silently_ignored() -> None:
     for path in SHIPPED:
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ExceptHandler):

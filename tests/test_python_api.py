@@ -99,7 +99,7 @@ def test_the_example_of_the_module_runs_as_it_is_written(tmp_path: Path, monkeyp
         (("sokoban", ROOM, ["jump"], 9), CertifyError, "unknown action 'jump' at step 0; use one of up, down"),
     ],
 )
-def test_what_cannot_be_certified_says_why(arguments: tuple[Any, ...], error: type[Exception], named: str) -> None:
+def test_uncertifiable_episodes_have_a_reason(arguments: tuple[Any, ...], error: type[Exception], named: str) -> None:
     with pytest.raises(error) as caught:
         pivot.certify(*arguments)
     assert named in str(caught.value)
@@ -174,7 +174,7 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_built_says_why_and_leaves_no_store(
+def test_a_build_that_is_refused_gives_the_reason_and_leaves_no_store(
     tmp_path: Path, config: dict[str, Any], error: type[Exception], named: str
 ) -> None:
     with pytest.raises(error) as caught:

@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """All parts."""
+        """Sum of all parts."""
         return sum(self.parts.values())
 
 

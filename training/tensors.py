@@ -23,7 +23,7 @@ TokenMask: TypeAlias = Tensor
 CandidateIds: TypeAlias = Tensor
 """Shape (tokens, k), int64: k tokens of the vocabulary for each reply token."""
 CandidateValues: TypeAlias = Tensor
-"""Shape (tokens, k): one number for each of these."""
+"""Shape (tokens, k): one number per candidate."""
 Patches: TypeAlias = Tensor
 """Shape (patches, numbers): pictures as the vision encoder reads them."""
 Grids: TypeAlias = Tensor

@@ -1,8 +1,8 @@
-"""Does Stage II learn? FrozenLake of two by two cells and two turns, a model of 0.15 million weights, one CPU core.
+"""Check that Stage II learns: FrozenLake of 2 x 2 cells and two turns, a model of 0.15 million weights, one CPU core.
 
 ``python -m pivot.benchmarks.learning.stage2 --arm vanilla_grpo --seed 0 --out runs/learning/lake0`` teaches a new model
 by an expert until it succeeds in 50 to 65 % of its episodes, saves it, and trains it with the product's own ``train``.
-``--negated`` plants a lie: advantages of the other sign. The last line says how success went, and what it cost.
+``--negated`` plants a defect: advantages of the wrong sign. The last line shows the success over time and the cost.
 """
 
 import argparse
@@ -54,7 +54,7 @@ KNOWS = 1.04 * -(_RIGHT * log(_RIGHT) + 3 * _WRONG * log(_WRONG)) / 6
 """Loss in nats per token slightly above the minimum: that of a player who knows the careless expert's move frequencies
 in every picture."""
 LOOKED_BACK = 30
-"""Lessons over which both are averaged."""
+"""Lessons over which loss and success are averaged."""
 GOAL, WITHIN = 0.85, 60
 SMOOTHED = 3
 """Updates over which success is averaged."""

@@ -72,7 +72,7 @@ class Course:
     number: int = 0
     seconds: float = 0.0
     history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """Figures of every look at the gate."""
+    """Figures of every check of the gate."""
 
     def keep(self, path: Path, model: Any, optimizer: Any, tutor: Tutor) -> None:
         """Write everything to a file, whole or not at all."""

@@ -39,7 +39,7 @@ class World:
     distance: NDArray[np.int64]
     """Fewest turns to the goal, or ``FAR``; shape (states,)."""
     after: NDArray[np.int64]
-    """The same after each action; shape (states, 4)."""
+    """Fewest turns after each action; shape (states, 4)."""
     horizon: int
 
 

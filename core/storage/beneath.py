@@ -1,6 +1,6 @@
 """Files below a folder, opened without following links.
 
-A store that a stranger sent may hold a link to any file of the reader's machine, or a named pipe that blocks its
+An untrusted store may hold a link to any file of the reader's machine, or a named pipe that blocks its
 reader. So files are opened folder by folder, each relative to a handle of the one before it, and anything but a file
 or folder is refused by name.
 """
@@ -30,7 +30,7 @@ _KINDS = {
 
 
 def check_name(root: Path, name: str) -> None:
-    """Refuse a name that leads out of ``root``, as one from a stranger's manifest may.
+    """Refuse a name that leads out of ``root``, as one from an untrusted manifest may.
 
     Raises:
         StoreError: it does.

@@ -87,7 +87,7 @@ def refuse_interrupted(storage: Storage, command: str) -> None:
 
 
 def _read_journal(storage: Storage, objection: Objection) -> Step:
-    """Read the journal and check every field: a stranger's must move and remove nothing that a step would not."""
+    """Read the journal and check every field: an untrusted one must change nothing that a step would not."""
     raw = storage.read_json(JOURNAL)
     problem = _shape_problem(raw)
     if problem is None:

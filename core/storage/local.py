@@ -72,7 +72,7 @@ class LocalStorage(Storage):
         """Return the path of a file.
 
         Raises:
-            StoreError: the name leads out of the folder, as one from a stranger's manifest may have, or through a link.
+            StoreError: the name leads out of the folder, as one from an untrusted manifest may have, or through a link.
         """
         if name:
             with contextlib.suppress(OSError):

@@ -122,7 +122,7 @@ class LabelledShard:
 
 
 ExportTables = dict[tuple[TableSchema, str], pa.Table]
-"""Tables by their columns and side of the split."""
+"""Tables by their columns and split."""
 
 
 def _has_its_columns(tables: Any) -> bool:
@@ -164,7 +164,7 @@ class Exporter(Plugin):
 
     @abstractmethod
     def tables(self, shard: LabelledShard) -> ExportTables:
-        """Return the tables of a shard by columns and side of the split; one without rows gets no file."""
+        """Return the tables of a shard by columns and split; one without rows gets no file."""
 
     def file(self, schema: TableSchema, shard: Shard, side: str) -> str:
         """Return the name of a table's file, relative to the folder of the export."""
@@ -266,10 +266,10 @@ class TrainerExporter(Exporter):
 
     @abstractmethod
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield side of the split and cells of each row, in the order of the episodes."""
+        """Yield split and cells of each row, in the order of the episodes."""
 
     def tables(self, shard: LabelledShard) -> ExportTables:
-        """Return the rows of a shard for both sides of the split."""
+        """Return the rows of a shard for both splits."""
         rows: dict[str, Rows] = {side: [] for side in SIDES}
         for side, row in self.rows(shard):
             rows[side].append(row)
@@ -283,7 +283,7 @@ class TrainerExporter(Exporter):
         }
 
     def file(self, schema: TableSchema, shard: Shard, side: str) -> str:
-        """Return the name of a file: each environment and side of the split has a folder."""
+        """Return the name of a file: each environment and split has a folder."""
         return f"{schema.name}/{shard.env}/{side}/{shard.number:05d}.parquet"
 
 

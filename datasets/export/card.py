@@ -32,7 +32,7 @@ TAGS = ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"]
 TEMPLATE = Path(__file__).with_name("card_template.md")
 
 RowCounts = Mapping[str, Mapping[str, int]]
-"""Rows by subfolder of the dataset and side of the split."""
+"""Rows by subfolder of the dataset and split."""
 
 
 def write_card(store: Store, folder: str, files: Mapping[str, FileRecord]) -> dict[str, FileRecord]:
@@ -89,7 +89,7 @@ def config_parts(environments: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def configs_section(named: Iterable[tuple[str, Mapping[str, Sequence[str]], str]]) -> list[dict[str, Any]]:
-    """Return a ``configs`` section from names, paths by side of the split, and digests of the content.
+    """Return a ``configs`` section from names, paths by split, and digests of the content.
 
     Each config names the digest: the library caches by what the card says, so that two stores, or one before and after
     it grew, would otherwise be the same to it. A side without any row has no file and is not listed, nor is a config
@@ -174,7 +174,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def row_counts(store: Store, folder: str) -> RowCounts:
-    """Count the rows of every subfolder of the dataset on each side of the split, from the files' footers."""
+    """Count the rows of every subfolder of the dataset in each split, from the files' footers."""
     counts: dict[str, dict[str, int]] = {}
     for part in (part for env in store.config.environments for part in (env, f"{env}_episodes")):
         counts[part] = dict.fromkeys(SIDES, 0)

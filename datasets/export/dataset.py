@@ -20,7 +20,7 @@ class DatasetExporter(Exporter):
     """Both configs of the dataset: records, and whole episodes."""
 
     def tables(self, shard: LabelledShard) -> ExportTables:
-        """Return records and whole episodes for both sides of the split."""
+        """Return records and whole episodes for both splits."""
         records: dict[str, Rows] = {side: [] for side in SIDES}
         whole: dict[str, Rows] = {side: [] for side in SIDES}
         modes = shard.store.run.failure_modes

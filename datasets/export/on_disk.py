@@ -149,7 +149,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
 
 
 Folder = tuple[str, str, str]
-"""Prefix with the table, environment and side of the split of a folder of files."""
+"""Prefix with the table, environment and split of a folder of files."""
 
 
 def _folders(files: Mapping[str, FileRecord]) -> dict[Folder, list[str]]:

@@ -1,7 +1,7 @@
 """Queries over the views of a store, which are made in memory.
 
 The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Our own
-queries never run what a ``pivot.duckdb`` holds, which may come from a stranger: views are made from the code below over
+queries never run what a ``pivot.duckdb`` holds, which may be untrusted: views are made from the code below over
 tables that PIVOT opens, in a database that can reach no file, network or extension. Groups are
 blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
 short blocks are dropped and counted.
@@ -69,7 +69,7 @@ def connect(
         store.check_files([schema for name, schema in BASE.items() if name in needed])
     with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
-        connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
+        connection.execute("SET enable_progress_bar = false")  # it would mix with the output of a slow query
         _read_by_shard(root, nights, connection, needed)
         for name, schema in BASE.items():
             if needed and name not in needed:
@@ -82,7 +82,7 @@ def connect(
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-            connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
+            connection.execute("BEGIN TRANSACTION READ ONLY")  # changes would be lost without an error
             yield connection
             return
         with searched(connection, storage):

@@ -40,7 +40,7 @@ def level_position(canonical_level: str) -> float:
 
 
 def side_by_hash(level: str, fraction: float, *, moved: bool = False) -> str:
-    """Return the side of a canonical level; ``moved`` puts it on the other one."""
+    """Return the split of a canonical level; ``moved`` puts it in the other one."""
     return VALIDATION if (level_position(level) < fraction) != moved else TRAIN
 
 

@@ -45,7 +45,7 @@ class StoredGuidance(GuidanceWriter):
 
 
 class KeptGuidance(StoredGuidance):
-    """Gives the stored guidance where there is some, and asks the teacher for the rest."""
+    """Writer that returns stored guidance if there is some, and asks the teacher for the rest."""
 
     def __init__(
         self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], shown: Mapping[str, str] | None = None

@@ -28,7 +28,7 @@ PLAIN_ROW_GROUP = 65_536
 decode."""
 
 MOST_EXPANDED, MOST_TIMES = 256 * 2**20, 100
-"""Bytes that the columns of a file may have without compression, if that is so many times what they have with it."""
+"""Largest uncompressed size of the columns of a file: these bytes, or this multiple of the compressed ones."""
 
 WRITERS = 4
 """Files that are written in parallel: one is encoded while others wait for the disk."""

@@ -1,4 +1,4 @@
-"""A config resolved at the door: every plugin found and checked, every setting typed, before anything is written.
+"""A config resolved at the start: every plugin found and checked, every setting typed, before anything is written.
 
 Stages get a :class:`Run`. It holds classes and settings, not objects: every caller gets a policy, writer, solver or
 prover of its own, so that threads share none. Between processes it is sent as its config.
@@ -103,12 +103,12 @@ class Run:
         """Class names of ``failure_mode_id``: the ten fixed ones, then the modes of other environments, sorted."""
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
-        """Travel as the config."""
+        """Pickle as the config."""
         return Run, (self.config, self.home)
 
     def with_stored(self, config: RunConfig) -> "Run":
         """Return the run under the config of its store, which differs in label version and licence alone."""
-        same = object.__new__(Run)  # a copy would be sent as its config and resolved again
+        same = object.__new__(Run)  # the constructor would resolve it again
         vars(same).update(vars(self) | {"config": config})
         return same
 

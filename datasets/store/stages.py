@@ -189,7 +189,7 @@ def run_stage(stage: Stage) -> ShardResult:
 def rare_collections() -> Iterator[None]:
     """Let the garbage collector run less often meanwhile: rows are many objects without cycles, a fifth of a stage."""
     before = gc.get_threshold()
-    gc.set_threshold(before[0] and max(before[0], YOUNG_OBJECTS), *before[1:])  # 0: somebody switched it off
+    gc.set_threshold(before[0] and max(before[0], YOUNG_OBJECTS), *before[1:])  # 0: collection is off
     try:
         yield
     finally:

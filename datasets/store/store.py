@@ -79,7 +79,7 @@ class Store:
     """Shards to read where not all are there yet; see :meth:`open_played`."""
 
     def __reduce__(self) -> tuple[Callable[[Address, RunConfig], "Store"], tuple[Address, RunConfig]]:
-        """Travel as address and config."""
+        """Pickle as address and config."""
         return open_once, (self.root, self.config)
 
     def with_service(self, role: Role, **fields: Any) -> "Store":
@@ -463,7 +463,7 @@ def _is_older(name: str, current: int) -> bool:
 
 
 def _foreign_name(step: Step) -> str | None:
-    """Say what a relabel would not do."""
+    """Describe a change that no relabel makes; None without one."""
     staged = _STAGED.fullmatch(step.source)
     if staged is None or step.target != DATASET_FOLDER:
         return f"it moves {step.source!r} to {step.target!r}"

@@ -38,9 +38,9 @@ class NavigationHabits(PlayerHabits):
     bad_format: float = Field(default=0.05, ge=0, le=1)
     """Share of replies without a usable action, or without a thought."""
     turning: float = Field(default=0.3, ge=0, le=1)
-    """Share of the other turns that look around."""
+    """Share of the turns without a move towards success that look around."""
     pushing: float = Field(default=0.3, ge=0, le=1)
-    """Share of the other turns that walk into an obstacle, if there is one."""
+    """Share of the turns without such a move that walk into an obstacle, if there is one."""
     levelling: float = Field(default=0.35, ge=0, le=1)
     """Share of the turns with a tilted view that level it again."""
     lost_heart: float = Field(default=0.45, ge=0, le=1)

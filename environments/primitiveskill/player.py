@@ -37,7 +37,7 @@ class PrimitiveSkillHabits(PlayerHabits):
     level_spread: float = Field(default=0.5, ge=0)
     """Standard deviation of the score over levels."""
     well_begun: float = Field(default=0.35, ge=0, le=1)
-    """Share of the other rollouts whose first turn is right."""
+    """Share of the rollouts with errors whose first turn is right."""
     recovery: float = Field(default=0.03, ge=0, le=1)
     """Share of right turns during a misconception."""
     faithful: float = Field(default=0.5, ge=0, le=1)

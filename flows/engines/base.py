@@ -41,7 +41,7 @@ class WorkerPool(Protocol):
         ...
 
     def share(self, slots: int) -> int:
-        """Let the calls of all workers use so many slots of a model server together; return the most of one worker."""
+        """Share this number of slots of a model server among all workers; return the most of one worker."""
         ...
 
     def episodes(self) -> int:

@@ -42,7 +42,7 @@ PATIENCE = 10.0
 _one_at_a_time = threading.Lock()
 
 
-# Calls that travel
+# Calls that are sent to workers
 
 
 def packed(call: Callable[..., Any], arguments: tuple[Any, ...], store: Address) -> bytes:

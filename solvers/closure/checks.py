@@ -186,7 +186,7 @@ def _spread(count: int, most: int) -> Iterator[int]:
 def walks_of(search: Search, checks: int) -> Iterator[list[int]]:
     """Yield the shortest plan, walks that repeat one action, plans that begin late, and random walks.
 
-    Each is cut where it ends. Without a plan, the first walks try all actions in the state that was met last.
+    Each is cut where it ends. Without a plan, the first walks try all actions in the state reached last.
     """
     length, plan = max(WALK, min(2 * search.depth, LONGEST)), search.plan()
     if plan is None:

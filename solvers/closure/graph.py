@@ -48,7 +48,7 @@ class SuccessSteps:
 
 @dataclass(frozen=True)
 class Graph:
-    """All states of a level that the search met, in breadth-first order; state 0 is the start."""
+    """All states of a level that the search reached, in breadth-first order; state 0 is the start."""
 
     actions: tuple[str, ...]
     successors: NDArray[np.int32]

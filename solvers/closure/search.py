@@ -53,7 +53,7 @@ class Search:
     pictures: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     """Hash of the picture of a state, by its number and the attributes that decide nothing but pictures."""
     first: "array[int]" = field(default_factory=lambda: array("q"))
-    """Step by which each state was first met; -1 for the start."""
+    """Step by which each state was first reached; -1 for the start."""
     again: "array[int]" = field(default_factory=lambda: array("q"))
     """Step that last reached each state again; -1 for none."""
     targets: "array[int]" = field(default_factory=lambda: array("i"))
@@ -211,7 +211,7 @@ class Search:
         return paths
 
     def plan(self) -> list[int] | None:
-        """Return the places of the first shortest way to success, or None if the search met none."""
+        """Return the places of the first shortest way to success, or None if the search found none."""
         try:
             state, place = divmod(self.targets.index(WON), len(self.actions))
         except ValueError:

@@ -46,7 +46,7 @@ class Reader:
         """Objects in ``seen``, kept alive so that no other object gets their ``id``."""
         self.path: list[Any] = []
         self.code: dict[int, Any] = {}
-        """Classes, modules and functions that were met, by their ``id``."""
+        """Classes, modules and functions that were found, by their ``id``."""
         self.dice: dict[str, Hashable] = {}
         """States of the random generators, by where they were found."""
         self.watched: list[tuple[Any, list[Any]]] | None = None

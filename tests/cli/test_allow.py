@@ -286,6 +286,6 @@ def test_settings_name_their_code() -> None:
         learned.make_scorer()
 
 
-def test_a_name_stands_for_what_is_below_it() -> None:
+def test_a_package_name_allows_its_submodules() -> None:
     with allowing(["my", "modes"]):
         assert missing({"my.games": "", "my": "", "mystery": "", "modes": ""}) == {"mystery": ""}

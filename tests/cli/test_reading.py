@@ -84,7 +84,7 @@ def test_stats_shows_every_table(built: Path) -> None:
         assert mode in shown
 
 
-def test_pivot_steps_stand_below_each_other_at_any_width(built: Path) -> None:
+def test_pivot_steps_are_aligned_at_any_width(built: Path) -> None:
     shown = run("stats", built)
     assert "row 1 of" not in shown
     counted = query(built, "SELECT env, pivot_step, sum(failures)::INT FROM modes_by_step GROUP BY ALL ORDER BY ALL")[1]
@@ -113,7 +113,7 @@ def test_sql_as_a_table_and_as_csv(built: Path) -> None:
         assert float(mean) == pytest.approx(mine["episode_return"].mean())
 
 
-def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Path) -> None:
+def test_the_summary_as_files_equals_the_views(built: Path, tmp_path: Path) -> None:
     views = json.loads(run("stats", built, "--format", "json"))
     assert list(views) == [each.view for each in SUMMARY]
     for style in ("csv", "json", "parquet"):
@@ -188,7 +188,7 @@ def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path
     assert "pivot verify" in said
 
 
-def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:
+def test_peek_refuses_deeply_nested_foreign_data(store: Path) -> None:
     def nest(rows: Rows) -> None:
         for row in rows:
             row["info"] = '{"moved": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -276,6 +276,6 @@ def test_commands_to_go_on_with_can_be_pasted(
     assert all(shlex.split(line)[2] == str(root) for line in commands)
 
 
-def test_a_build_that_owes_nothing_ends_well(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_build_mentions_no_pending_work(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_result(_result(small_store, episodes=8, succeeded=5, failed=3))
     assert "pending" not in capsys.readouterr().out

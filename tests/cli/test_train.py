@@ -21,7 +21,7 @@ def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert str(error) == "package 'torch' is not installed; get it with: pip install 'pivot-vlm[train]'"
 
 
-def test_what_is_missing_is_asked_for_first() -> None:
+def test_missing_options_are_reported_first() -> None:
     for words, message in (
         ((), "missing argument 'DATASET'"),
         (("runs/first",), "missing option '--model'"),

@@ -99,7 +99,7 @@ def test_a_folder_that_may_not_be_read_or_written(
 
 
 @pytest.mark.parametrize("line", ["stats gone", "frob"])
-def test_the_program_says_it_piped_and_at_80_columns(line: str, tmp_path: Path) -> None:
+def test_errors_are_one_line_piped_and_at_80_columns(line: str, tmp_path: Path) -> None:
     command = [*CLI, *shlex.split(line)]
     piped = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=clean_environment())
     master, slave = pty.openpty()

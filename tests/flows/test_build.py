@@ -197,7 +197,7 @@ def test_a_store_never_becomes_another_silently(built: Path, store: Path, other:
     assert fingerprint(store) == fingerprint(built)
 
 
-def test_refresh_makes_everything_anew(built: Path, store: Path, tmp_path: Path) -> None:
+def test_refresh_rebuilds_everything(built: Path, store: Path, tmp_path: Path) -> None:
     result = pivot.build(CONFIG, store, refresh=True)
     assert (result.already_complete, result.reused_shards) == (False, 0)
     assert fingerprint(store) == fingerprint(built)

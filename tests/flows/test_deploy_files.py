@@ -136,7 +136,7 @@ def variables() -> Iterator[tuple[str, str]]:
             yield unit.name, value.partition("=")[0]
 
 
-def test_every_variable_is_one_that_is_read() -> None:
+def test_every_variable_is_read_by_a_program() -> None:
     page = (DEPLOY.parent / "reference/configuration.md").read_text(encoding="utf-8")
     ours = set(re.findall(r"`([A-Z_]+)`", page.partition("## Environment variables\n")[2]))
     prefect = {*_get_settings_fields(Settings)} | {"PREFECT_HOME"}
@@ -192,7 +192,7 @@ def test_the_services_of_the_compose_file_fit_together() -> None:
             assert target.split(":")[0] in services
 
 
-def test_the_image_has_two_stages_and_runs_as_nobody_special() -> None:
+def test_the_image_has_two_stages_and_runs_without_privileges() -> None:
     names = [name for name, _ in DOCKERFILE]
     assert names.count("FROM") == 2
     user = names.index("USER")

@@ -293,7 +293,7 @@ def test_a_key_with_a_line_end_stops_the_run(tmp_path: Path, monkeypatch: pytest
     assert server.log.requests == 0
 
 
-def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 0.5)
 
     async def run() -> None:

@@ -92,7 +92,7 @@ def test_the_same_build_gives_the_same_bytes(stores: dict[str, Path], env: str, 
 # State and need of steps
 
 
-def test_steps_of_navigation_tell_where_the_agent_is_and_what_it_needs(stores: dict[str, Path]) -> None:
+def test_steps_of_navigation_hold_the_state_and_the_need(stores: dict[str, Path]) -> None:
     store = stores["navigation"]
     pivots, agreeing = need_at_pivots(store)
     assert pivots == agreeing > 0
@@ -251,7 +251,7 @@ def target_of(row: dict[str, Any]) -> dict[str, Any]:
     return json.loads(row["completion"][0]["content"][0]["text"])
 
 
-def test_relabelling_changes_the_words_of_targets_only(stores: dict[str, Path], tmp_path: Path) -> None:
+def test_relabelling_changes_the_mode_names_of_targets_only(stores: dict[str, Path], tmp_path: Path) -> None:
     root = copy_store(stores["svg"], tmp_path / "paper")
     before = {row["episode_id"]: row for row in failures(root, "svg")}
     relabel_store(root, {"target_vocabulary": "paper"}, InProcess(), Reporter())

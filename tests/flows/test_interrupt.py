@@ -128,7 +128,7 @@ def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: st
     assert run.wait(timeout=PATIENCE) == 130
 
 
-def test_an_interrupt_that_meets_a_callback_of_pydantic_is_one() -> None:
+def test_an_interrupt_within_a_callback_of_pydantic_counts() -> None:
     class Meets(BaseModel):
         @model_serializer
         def _stopped(self) -> dict[str, int]:

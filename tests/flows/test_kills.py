@@ -391,7 +391,7 @@ main()
     assert not (root / RECORD).exists()
 
 
-def test_a_probe_that_was_asked_for_more_and_killed_leaves_no_manifest_that_lies(
+def test_a_grown_probe_that_was_killed_leaves_no_false_manifest(
     victim: Victim, commands: dict[str, Command], tmp_path: Path
 ) -> None:
     whole = commands["probe"].whole

@@ -99,7 +99,7 @@ def test_every_episode_label_and_record_is_stored_once_and_nothing_else(
         merge(stores, relabelled)
 
 
-def test_each_level_is_on_one_side_of_the_split(merged: Path) -> None:
+def test_each_level_is_in_one_split(merged: Path) -> None:
     sides: dict[str, set[str]] = {}
     for path in merged.glob("dataset/*/*.parquet"):
         for state in pq.read_table(path, columns=["initial_state"])["initial_state"].to_pylist():

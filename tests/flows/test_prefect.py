@@ -183,7 +183,7 @@ def test_a_server_that_does_not_answer_is_named(configured: str, tmp_path: Path,
     assert command(*words, "--no-prefect", env=env | place).returncode == 0
 
 
-def test_a_server_that_ended_says_its_last_words() -> None:
+def test_the_last_words_of_a_server_that_ended_are_shown() -> None:
     code = "raise SystemExit('database is from the future')"
     process = Child([sys.executable, "-c", code], "the Prefect server", ConfigError, answers=False)
     with pytest.raises(ConfigError, match="the Prefect server ended: database is from the future"):

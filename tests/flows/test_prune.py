@@ -71,7 +71,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("rule", ["0", "0d", "-1", "d", "14 d", "two", "14w", "٣"])
-def test_a_rule_that_keeps_nothing_or_says_nothing_is_refused(rule: str) -> None:
+def test_an_empty_or_invalid_rule_is_refused(rule: str) -> None:
     with pytest.raises(ConfigError, match="expected days such as 14d"):
         Retention.parse(rule)
 

@@ -58,7 +58,7 @@ def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
     yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
 
 
-def test_a_build_tells_of_every_stage_of_every_shard(
+def test_a_build_reports_every_stage_of_every_shard(
     watched: tuple[Watch, Shown, Clock], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch, _, _ = watched

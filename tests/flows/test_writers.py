@@ -279,7 +279,7 @@ def test_a_store_of_two_checkpoints_names_both(tmp_path: Path, monkeypatch: pyte
         (("--only-rejected", "--refresh"), "found both refresh and only_rejected; choose one"),
     ],
 )
-def test_what_rejected_guidance_is_not_asked_for(options: tuple[str, ...], says: str, small_store: Path) -> None:
+def test_wrong_uses_of_only_rejected_are_refused(options: tuple[str, ...], says: str, small_store: Path) -> None:
     error = error_of("relabel", small_store, "--workers", "1", *options)
     assert says in str(error)
     assert error.status == 2

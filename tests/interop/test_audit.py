@@ -107,7 +107,7 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 @pytest.mark.parametrize("shown", ["picture", "board", "symbols"])
-def test_an_honest_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
+def test_a_correct_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
     chats = write_chats(
         tmp_path, random.Random(3), env, lambda _: ("names", "action"), shown=shown, episodes=12, unusable=0.2
     )
@@ -447,14 +447,14 @@ def test_chats_that_are_longer_than_their_episodes(tmp_path: Path) -> None:
     assert _taken(_read(tmp_path / "episodes.jsonl", examples=1)) >= 3
 
 
-def test_the_remedy_of_unusable_replies_is_the_word_of_the_user(tmp_path: Path) -> None:
+def test_only_the_user_can_declare_replies_unusable(tmp_path: Path) -> None:
     rows = [_chat([*_tagged(moves[:4]), "I am not sure."], id=str(n)) for n, moves in enumerate((FIRST, SECOND))]
     reading = _read(_write(tmp_path, *rows))
     assert _taken(reading) == 0 and not reading.remedies[-1].options
     assert _taken(_read(tmp_path / "episodes.jsonl", **_options(reading.remedies[-1].text))) == 2
 
 
-def test_replies_that_are_no_play(tmp_path: Path) -> None:
+def test_replies_that_are_not_turns(tmp_path: Path) -> None:
     shot = {"content": "<action>up</action>", "source": "input"}
     for name, replies in (("input", [shot, *_tagged(FIRST)]), ("end", [*_tagged(FIRST), "I lost."])):
         reading = _read(_write(tmp_path / name, _chat(replies)))

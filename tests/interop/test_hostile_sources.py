@@ -111,7 +111,7 @@ BOMB = png_of(50_000, 50_000, zlib.compress(b"\0" * 1_000_000))
 """A small file that states 50,000 x 50,000 pixels."""
 
 
-def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
+def test_every_bad_line_is_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     lines = [
         each for number, (line, _, _) in enumerate(BAD.values()) for each in (line, episode(*GOOD, id=str(number)))
     ]

@@ -73,7 +73,7 @@ def test_samples_are_labelled(tmp_path: Path, method: int) -> None:
     assert f"<think>so</think>{LOST[0]}" in store.steps.collect()["response"].to_list()
 
 
-def test_oddities_are_named(tmp_path: Path) -> None:
+def test_oddities_are_reported(tmp_path: Path) -> None:
     cases: list[tuple[Any, str | None]] = [
         (sample(*LOST, scores=None), None),
         (sample(*LOST, scores={"a": {"value": "I"}, "b": {"value": 0.5}}), None),

@@ -45,7 +45,7 @@ def compare(env: str, settings: dict[str, Any], count: int) -> None:
         ("svg", {}, 1),
     ],
 )
-def test_a_play_is_the_rollout_of_the_same_replies(env: str, settings: dict[str, Any], count: int) -> None:
+def test_an_episode_equals_the_rollout_of_the_same_replies(env: str, settings: dict[str, Any], count: int) -> None:
     compare(env, settings, count)
 
 

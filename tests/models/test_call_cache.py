@@ -113,13 +113,13 @@ def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
         {"wants_logprobs": True},
     ],
 )
-def test_whatever_decides_the_answer_is_in_the_key(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_everything_that_decides_the_answer_is_in_the_key(tmp_path: Path, change: dict[str, Any]) -> None:
     other = replace(REQUEST, **change)
     answers = ask(tmp_path / "c", FakeModel([ChatAnswer("a"), ChatAnswer("b")]), REQUEST, other)
     assert [answer.text for answer in answers] == ["a", "b"]
 
 
-def test_where_and_for_whom_it_was_asked_is_not_in_the_key(tmp_path: Path) -> None:
+def test_address_and_store_are_not_in_the_key(tmp_path: Path) -> None:
     other = replace(REQUEST, request_id="q", episode_id="x", t=5)
     assert [answer.text for answer in ask(tmp_path / "c", FakeModel([ChatAnswer("a")]), REQUEST, other)] == ["a", "a"]
     (another,) = ask(tmp_path / "c", FakeModel([ChatAnswer("b")], revision="2"), REQUEST)
@@ -199,7 +199,7 @@ def test_the_checkpoint_that_a_server_reports(
         assert not warned()
 
 
-def test_what_the_asker_cannot_use_is_neither_stored_nor_given_back(tmp_path: Path) -> None:
+def test_unusable_answers_are_neither_stored_nor_returned(tmp_path: Path) -> None:
     path, plain = tmp_path / "c", replace(REQUEST, role="teacher")
     picky = replace(plain, usable=lambda answer: answer.text.startswith("{"))
     texts = [each.text for each in ask(path, FakeModel([ChatAnswer("no"), ChatAnswer("{}")]), picky, picky, picky)]
@@ -209,13 +209,13 @@ def test_what_the_asker_cannot_use_is_neither_stored_nor_given_back(tmp_path: Pa
     assert ask(path, FakeModel([]), plain)[0].text == "{1}"
 
 
-def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
+def test_refresh_requests_and_stores_new_answers(tmp_path: Path) -> None:
     ask(tmp_path / "c", FakeModel([ChatAnswer("old")]), REQUEST)
     assert ask(tmp_path / "c", FakeModel([ChatAnswer("new")]), REQUEST, refresh=True)[0].text == "new"
     assert ask(tmp_path / "c", FakeModel([]), REQUEST)[0].text == "new"
 
 
-def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
+def test_processes_share_it_and_a_kill_damages_nothing(tmp_path: Path) -> None:
     path, context = tmp_path / "c", multiprocessing.get_context("spawn")
     children = [context.Process(target=store_answers, args=(path, number)) for number in range(2)]
     for child in children:

@@ -158,7 +158,7 @@ def test_a_request_that_cannot_be_shown_fails_alone(engine: Engine) -> None:
     assert isinstance(second, ChatAnswer)
 
 
-def test_what_cannot_be_loaded_says_so(tmp_path: Path, folder: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
         TransformersModel(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot load model"):

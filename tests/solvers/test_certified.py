@@ -36,7 +36,7 @@ def test_an_episode_of_a_live_environment_is_certified() -> None:
             pivot.certify(Copied, horizon=9, **arguments)
 
 
-def test_a_wrapper_says_while_it_runs_what_the_label_says_afterwards() -> None:
+def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:
     names = ("left", "right", "dig")
     env = Certified(Copied(), horizon=6, actions={name: place for place, name in enumerate(names)})
     choose, pivots = random.Random(4), 0
@@ -108,7 +108,7 @@ def test_a_rule_that_depends_on_the_hash_of_a_text_or_an_address_is_refused(env:
 
 
 @pytest.mark.parametrize("env", [in_main(Named), lambda: gymnasium.Wrapper(Copied())], ids=["notebook", "wrapped"])
-def test_an_honest_game_is_walked_in_a_new_process(env: Any) -> None:
+def test_a_normal_game_is_replayed_in_a_new_process(env: Any) -> None:
     assert pivot.certify(env, actions=[1, 2], horizon=9, seed=0).pivot_step == 1
 
 

@@ -175,7 +175,7 @@ def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
     assert "max_steps = 20" in (prove(game, [wait] * HORIZON, HORIZON, label).undecided or "")
 
 
-def test_states_that_the_proof_does_not_meet_leave_it_undecided() -> None:
+def test_states_that_the_proof_does_not_reach_leave_it_undecided() -> None:
     graph, game = lake(0)
     wait = next(action for action in MOVES if graph.walk([action])[-1] == 0)
     label = graph.certify([wait] * HORIZON, HORIZON)

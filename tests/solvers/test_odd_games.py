@@ -116,7 +116,7 @@ def test_state_in_odd_places_is_read_or_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_games_are_labelled_without_settings(name: str) -> None:
+def test_normal_games_are_labelled_without_settings(name: str) -> None:
     assert compare(pivot.explore(HONEST[name], horizon=HORIZON, checks=16), name) > 25
 
 

@@ -48,7 +48,7 @@ def test_settings_decide_labels_alone(tmp_path: Path) -> None:
     assert make_config(run["config"]).solvers == {"sokoban": {"max_states": 3}}
 
 
-def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
+def test_a_store_is_relabelled_with_other_settings(tmp_path: Path) -> None:
     root = tmp_path / "store"
     build(config(sokoban={"max_states": 3}), root)
     with pytest.raises(StoreError, match=r"solvers.*relabel"):
@@ -166,7 +166,7 @@ HABITS: dict[str, Any] = {"name": "scripted", "options": {"habits": {"navigation
     ],
     ids=["navigation", "primitiveskill"],
 )
-def test_a_store_tells_how_often_two_pivots_differ(
+def test_a_store_counts_how_often_two_pivots_differ(
     env: str,
     fields: dict[str, Any],
     certificate: str,

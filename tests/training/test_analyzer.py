@@ -107,7 +107,7 @@ def test_cut_and_unreadable_replies_are_typed(small_store: Path) -> None:
         assert {each.problem for each in ask(server, cases(small_store))} == {None, "cut", "not_json"}
 
 
-def test_worked_examples_stand_before_the_question(small_store: Path) -> None:
+def test_worked_examples_come_before_the_question(small_store: Path) -> None:
     first, second, third = cases(small_store)[:3]
     shots = [Shot(first, build_target(1, "timeout", "a")), Shot(second, build_target(2, "deadlock"))]
     with served(sees) as server:

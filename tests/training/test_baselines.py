@@ -184,7 +184,7 @@ def test_a_baseline_that_cannot_be_fitted_says_why() -> None:
     assert "do not say their levels" in reasons["level posterior"]
 
 
-def test_a_gate_of_lengths_takes_what_most_episodes_were() -> None:
+def test_a_gate_of_lengths_follows_most_episodes() -> None:
     long, short = logs(3, 1), [replace(each, actions=each.actions[:2], infos=each.infos[:2]) for each in logs(3, 2)]
     gate = fit_gate([*(Fitting(each) for each in long), *(Fitting(each, lost=False) for each in short)], learned=False)
     assert gate(long[0]) and not gate(short[0])
@@ -204,7 +204,7 @@ def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> N
 
 
 @pytest.mark.train
-def test_the_trees_stand_in_the_table_with_every_figure(made_benchmark: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_figure_of_the_trees(made_benchmark: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = measure_baselines(made_benchmark.benchmark, made_benchmark.episodes)
     results = {each["name"]: each for each in measured}
     assert list(results) == ["majority", "boosted trees", "level posterior"]

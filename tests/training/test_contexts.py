@@ -34,7 +34,7 @@ def _parts(prompt: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("env", ENVS)
-def test_the_context_stands_where_the_specification_puts_it(env: str) -> None:
+def test_the_context_has_its_specified_position(env: str) -> None:
     student, hindsight, teacher = _context(env, "mpr")
     assert hindsight.panel is not None
     words = {"type": "text", "text": hindsight_text(env, hindsight)}
@@ -67,7 +67,7 @@ def test_without_a_context_the_teacher_sees_the_very_prompt_of_the_student(arm: 
         ("mp_random_r", "panel mode pivot guidance"),
     ],
 )
-def test_each_arm_tells_what_it_is_named_after(arm: str, holds: str) -> None:
+def test_each_arm_shows_the_parts_that_its_name_lists(arm: str, holds: str) -> None:
     _, hindsight, teacher = _context("sokoban", arm)
     text = hindsight_text("sokoban", hindsight)
     present = {

@@ -227,7 +227,7 @@ def test_bad_files_are_refused(name: str, dataset: Path, small_model: Path, tmp_
         raise _error(dataset, small_model, tmp_path / "out")
 
 
-def test_a_store_is_held_against_its_manifest(small_store: Path, tmp_path: Path) -> None:
+def test_a_store_is_compared_with_its_manifest(small_store: Path, tmp_path: Path) -> None:
     store = Path(shutil.copytree(small_store, tmp_path / "store"))
     whole = read_dataset(str(store), ["frozenlake"])
 
@@ -326,7 +326,7 @@ def test_check_only_shows_what_is_taught_and_writes_no_run(dataset: Path, small_
     assert [path.name for path in tmp_path.iterdir() if path != light] == ["dataset"]
 
 
-def test_the_label_names_of_the_targets_are_known(small_store: Path, tmp_path: Path) -> None:
+def test_label_names_of_targets_are_recognised(small_store: Path, tmp_path: Path) -> None:
     import pivot
 
     config = {"environments": {"svg": {"tasks": 4, "settings": {}}}, "rollouts": 2, "target_vocabulary": "paper"}

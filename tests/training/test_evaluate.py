@@ -242,7 +242,7 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
         chosen_rows(open_records(str(empty), "sokoban"), RecordChoice())
 
 
-def test_a_bad_row_is_refused_in_the_words_of_training(small_store: Path, tmp_path: Path) -> None:
+def test_a_bad_row_is_refused_with_the_message_of_training(small_store: Path, tmp_path: Path) -> None:
     """The other bad rows are those of ``test_data``: training and evaluation read rows by one function."""
     change(folder := dataset(small_store, tmp_path / "copy"), images=[{"bytes": b"", "path": None}])
     for read_all in (

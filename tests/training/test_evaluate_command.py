@@ -48,7 +48,7 @@ def test_a_server_is_evaluated_and_compared_with_its_blind_self(
 
 
 @pictures
-def test_what_a_server_says_is_shown_as_text(small_store: Path, tmp_path: Path) -> None:
+def test_texts_of_a_server_are_shown_literally(small_store: Path, tmp_path: Path) -> None:
     def says(body: dict[str, Any]) -> dict[str, Any]:
         reason = json.dumps({"pivot_step": 0, "failure_mode": "timeout", "failure_reason": TEXT})
         return {"text": TEXT if len(server.log.bodies) % 2 else reason}
@@ -133,7 +133,7 @@ def test_what_cannot_be_meant_is_said(
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is not None, reason="everything is installed here")
-def test_a_missing_package_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_missing_package_is_reported_before_any_request(tmp_path: Path) -> None:
     error = error_of("evaluate", "analyzer", MODEL, "--base-url", "http://127.0.0.1:9/v1", "--out", tmp_path / "out")
     assert "pip install 'pivot-vlm[train]'" in str(error)
 

@@ -118,7 +118,7 @@ def _analyzed(vocabulary: Vocabulary, arm: str, backend: _Backend) -> Failures:
 
 
 @pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
-def test_the_analyzer_is_asked_and_measured_in_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
+def test_the_analyzer_is_asked_and_measured_with_the_mode_names_of_stage_one(vocabulary: Vocabulary) -> None:
     spoken = "timeout" if vocabulary == "paper" else "stagnation"
     backend = _Backend(spoken)
     failures = _analyzed(vocabulary, "mp", backend)
@@ -143,14 +143,14 @@ def test_failures_in_memory_are_those_of_a_store(env: str) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
-def test_the_oracle_says_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
+def test_the_oracle_uses_the_mode_names_of_stage_one(vocabulary: Vocabulary) -> None:
     failures = _analyzed(vocabulary, "oracle", _Backend(""))
     assert failures.figures()["analyzer_mode_accuracy"] == 1.0
     modes = {reading.failure_mode for reading in failures.readings.values()}
     assert (modes == {"timeout"}) == (vocabulary == "paper")
 
 
-def test_a_run_says_which_words_it_taught(tmp_path: Path) -> None:
+def test_a_run_records_the_mode_names_it_taught(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
     assert taught_vocabulary(str(tmp_path / "final")) is None
     (tmp_path / "run.json").write_text('{"config": {}, "target_vocabulary": "paper"}', encoding="utf-8")

@@ -67,7 +67,7 @@ def failures(small_store: Path) -> dict[str, list[LoggedFailure]]:
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_the_own_level_fits_a_log_and_says_the_label(failures: dict[str, list[LoggedFailure]], env: str) -> None:
+def test_the_true_level_fits_a_log_and_gives_the_label(failures: dict[str, list[LoggedFailure]], env: str) -> None:
     assert failures[env]
     for each in failures[env]:
         worlds = read_worlds(env, [each.initial_state])
@@ -139,7 +139,7 @@ def test_the_label_and_the_level_of_a_failure_are_not_read(failures: dict[str, l
         assert (judge(each).pivot == blind.pivot).all() and judge(each).mode == blind.mode
 
 
-def test_what_cannot_be_fitted_is_named(failures: dict[str, list[LoggedFailure]]) -> None:
+def test_unfittable_failures_are_refused_with_the_reason(failures: dict[str, list[LoggedFailure]]) -> None:
     (train, *_), lake = failures["sokoban"], failures["frozenlake"]
     assert objection(lake) is None
     large = train.initial_state.replace("#", "##", 1)

@@ -32,7 +32,7 @@ def test_quantiles_of_student_are_those_of_scipy() -> None:
 
 @pytest.mark.parametrize("rate", [0.02, 0.2, 0.5])
 @pytest.mark.parametrize("levels", [3, 6, 10, 20, 60])
-def test_shares_hold_the_truth_as_often_as_they_say(levels: int, rate: float) -> None:
+def test_intervals_of_shares_have_the_stated_coverage(levels: int, rate: float) -> None:
     """Eight episodes a level whose chances differ between levels, with a correlation of 0.2 inside of one."""
     rng = np.random.default_rng(levels)
     inside, trials, counts = 0, 1500, np.full(levels, 8.0)
@@ -46,7 +46,7 @@ def test_shares_hold_the_truth_as_often_as_they_say(levels: int, rate: float) ->
 
 
 @pytest.mark.parametrize("levels", [3, 6, 20, 60])
-def test_means_hold_the_truth_as_often_as_they_say(levels: int) -> None:
+def test_intervals_of_means_have_the_stated_coverage(levels: int) -> None:
     rng = np.random.default_rng(levels)
     inside, trials, counts = 0, 1500, np.full(levels, 8.0)
     for _ in range(trials):

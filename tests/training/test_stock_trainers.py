@@ -125,7 +125,7 @@ def test_streamed_rows_train_too(small_store: Path, model_folder: Path, tmp_path
     assert all(batch["pixel_values"].shape[0] > 0 for batch in recorder.batches)
 
 
-def test_the_validation_side_is_evaluated(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
+def test_the_validation_split_is_evaluated(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
     loaded: Any = load_dataset(str(small_store / "dataset"), "sokoban")
     trainer = _trainer(model_folder, tmp_path, loaded["train"], loaded["validation"])
     assert 0 < trainer.evaluate()["eval_loss"] < 20

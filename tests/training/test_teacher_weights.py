@@ -84,7 +84,7 @@ def test_an_informed_teacher_finds_the_pivot_unlikely() -> None:
     assert hindsight_figures([_turn(-0.5, False)], 5.0)["teacher_informed"] is None
 
 
-def test_a_run_warns_once_of_a_teacher_that_knows_nothing(
+def test_a_run_warns_once_of_an_uninformed_teacher(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[str] = []

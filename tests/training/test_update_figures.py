@@ -202,7 +202,7 @@ def test_a_planted_defect_is_found(played: Path) -> None:
     assert any("episodes" in each for each in problems)
 
 
-def test_nobody_can_play_on_as_the_model_was(played: Path, tmp_path: Path) -> None:
+def test_an_earlier_state_of_the_model_cannot_play(played: Path, tmp_path: Path) -> None:
     problem = error_of("build", "--config", played / "run.json", "--out", tmp_path / "new")
     assert isinstance(problem, ConfigError)
     assert "play with a checkpoint of that run instead" in str(problem)

@@ -46,7 +46,7 @@ class Fitting:
     """The log of the episode; its pivot counts if it was lost."""
     lost: bool = True
     turns: Sequence[TurnCredit] = ()
-    """Empty where nothing is measured."""
+    """Credit of each turn; empty where nothing is measured."""
 
 
 def partly_safe(episodes: Sequence[Fitting]) -> list[tuple[Fitting, int, tuple[str, ...]]]:

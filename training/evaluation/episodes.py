@@ -131,7 +131,7 @@ def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
 
 
 def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
-    """Return the complete episodes of an environment whose truth is certain, by their side of the split.
+    """Return the complete episodes of an environment whose truth is certain, by their split.
 
     A level that another seed generated, too, counts once, and one on both sides not among the held-out ones.
     """

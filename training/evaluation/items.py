@@ -31,7 +31,7 @@ CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
 
 Question = Literal["twin", "locate", "safe", "credit"]
 QUESTIONS: tuple[Question, ...] = ("twin", "locate", "safe", "credit")
-"""``twin`` is asked in the words of ``locate``."""
+"""Questions; ``twin`` has the wording of ``locate``."""
 LOGS = ("full", "actions")
 """Content of the log per step: every field of the environment, or the action alone."""
 

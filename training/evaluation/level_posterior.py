@@ -156,7 +156,7 @@ class Habits:
 
 
 LONGEST = 8
-"""Length of the shortest solution from which contexts are alike."""
+"""Largest solution length that contexts distinguish."""
 CONTEXTS = 16 * (LONGEST + 1)
 """Contexts: which of the four qualities a state offers, as bits, and the length of the level's shortest solution."""
 

@@ -22,7 +22,7 @@ BOX, ELLIPSOID, CYLINDER = 0, 1, 2
 KIND, CENTRE, AXES, COLOUR, GLOSS, COLUMNS = 0, 1, 4, 13, 16, 17
 """Columns of the array of solids: kind, centre, three half axes, red green blue (0 to 255), strength of highlights."""
 TABLE, WALL = -1, -2
-"""Indices of the surfaces behind the solids; the faces of the table are its painted zones."""
+"""Indices of the background surfaces; a face of the table is a painted zone."""
 TABLE_X, TABLE_Y = (-735.0, 475.0), (-1210.0, 1210.0)
 """Limits of the table top, which is at z = 0, millimetres."""
 
