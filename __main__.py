@@ -42,7 +42,7 @@ class Outlet(io.FileIO):
 
 def _opened(stream: io.TextIOWrapper | None, descriptor: int) -> io.TextIOWrapper:
     """Return a standard stream to which writing never fails, also if it is closed or its encoding lacks characters."""
-    if stream is None:  # closed by who started us: what is opened next must not take its place
+    if stream is None:  # closed by the parent: no later file may take its descriptor
         return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     raw = io.BufferedWriter(Outlet(descriptor, "w", closefd=False))
     return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)

@@ -152,10 +152,10 @@ def main() -> None:
             _leave(INTERRUPTED)
         culprit = None if os.environ.get(TRACEBACK) else blamed(error) or _damage(error)
         if culprit is None:
-            raise  # a defect of ours: the traceback is what a report needs
+            raise  # a defect of PIVOT: a bug report needs the traceback
         show_error(f"{culprit}; set {TRACEBACK}=1 to see the whole traceback")
         _leave(1)
-    except SystemExit as leaving:  # of a library
+    except SystemExit as leaving:  # a library called sys.exit
         show_error(blamed(leaving) or _exit_of_a_library(leaving))
         _leave(1)
     if status == INTERRUPTED:

@@ -39,7 +39,7 @@ def guard(command: str) -> None:
     while True:
         received = signal.sigwaitinfo(waited)
         if received.si_signo != signal.SIGCHLD:
-            if received.si_code <= 0:  # of a process: a terminal sends it to the child itself
+            if received.si_code <= 0:  # sent by a process; a terminal also signals the child
                 os.kill(child, received.si_signo)
             continue
         process, status = os.waitpid(child, os.WNOHANG)

@@ -232,7 +232,7 @@ _SPELLINGS = {
 }
 _ENDINGS = {word: ending for ending, words in _SPELLINGS.items() for word in words.split()}
 _REMEDIES = {
-    "content_filter": "see to the filter of the server",
+    "content_filter": "check the filter of the server",
     "tool_calls": "serve the model without a tool parser",
 }
 

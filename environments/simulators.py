@@ -145,7 +145,7 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
         self._first: State | None = None
         self._done: list[tuple[Action, Outcome]] = []  # since the first state
         self._now: Outcome | None = None
-        self._frame: Frame | None = None  # of the current state, once it has been rendered
+        self._frame: Frame | None = None  # frame of the current state, if rendered
 
     @abstractmethod
     def _enter(self, process: Process, state: State) -> Outcome:

@@ -206,7 +206,7 @@ def recorded_build(
 
     @flow(name="build-dataset", flow_run_name=title, persist_result=False, retries=0)
     def run(config: RunConfig, out: str) -> dict[str, Any]:
-        del out  # it names the run
+        del out  # only the run's title uses it
         with at_work(config, root, running, reporter) as (watch, pool):
             made.append(_build(config, root, watch, pool, refresh=refresh))
         return plain(made[0])

@@ -156,7 +156,7 @@ class RunMetrics:
         """
         path = self._path()
         if path is not None:
-            write_file(path, self.text().encode(), mode=0o644)  # of no secrets; node_exporter is another user
+            write_file(path, self.text().encode(), mode=0o644)  # node_exporter reads it as another user
 
     def _path(self) -> Path | None:
         folder = os.environ.get(FOLDER)

@@ -152,7 +152,7 @@ def prune(
     marked = [name for name in days if _is_half_removed(open_storage(root / name))]
     if not finished and not marked:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
-    leftovers = [name for name in marked if _holds_nothing(open_storage(root / name))]  # of which no owner is left
+    leftovers = [name for name in marked if _holds_nothing(open_storage(root / name))]  # without an owner file
     owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked] if name not in leftovers}
     if owner is None and len(different := Counter(owners.values())) > 1:
         shown = ", ".join(f"{count} of {name or 'nobody'}" for name, count in different.items())

@@ -72,7 +72,7 @@ class RecordedTurn(_Record):
     token_ids: list[Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]] | None = None
     """Tokens of the reply."""
     logprobs: list[float] | None = None
-    """Their log-probabilities."""
+    """Log-probabilities of the tokens."""
     actions: list[Name | Annotated[int, Field(ge=0)] | RecordedAction] | None = None
     """Actions that ran, in order: the text that the answer tag held, the index of an action, or name and payload. Empty
     for a turn without a usable action. Missing to read the action from the reply."""

@@ -342,7 +342,7 @@ def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterat
         covered |= mine
     if len(chosen) < 2:
         return
-    parts = [containers[number] for number in sorted(chosen)]  # those of a whole line come last
+    parts = [containers[number] for number in sorted(chosen)]  # containers of a whole line come last
     argument = next((each.options["argument"] for each in parts if "argument" in each.options), None)
     patterns = [p for each in parts if (p := _pattern_of(each.options))]
     options = {"pattern": "|".join(patterns), **({} if argument is None else {"argument": argument})}

@@ -236,7 +236,7 @@ class Breaker:
             raise ConfigError(f"{self._where} refused the first {count} requests and answered none ({most})")
         raise ServerGoneError(
             f"{self._where} refused {count} requests one after the other (most often with {most}); finished episodes "
-            "are kept: see to the account or the server and run the same command again to go on"
+            "are kept: check the account or the server and run the same command again to resume"
         )
 
     def failed(self, reason: str, allow: float = 0.0) -> None:

@@ -59,7 +59,7 @@ class PreflightModel(ChatModel):
         except TimeoutError:
             last = f" (last: {request.sent.failure})" if request.sent.failure else ""
             raise ServerGoneError(
-                f"no answer to a first small request within {ANSWER_SECONDS:g} s{last}; see to the server, then run "
+                f"no answer to a first small request within {ANSWER_SECONDS:g} s{last}; check the server, then run "
                 "the same command again"
             ) from None
         except (PolicyError, ServerGoneError) as error:

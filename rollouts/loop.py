@@ -44,7 +44,7 @@ def roll_out_batch(batch: Batch, policy: Policy, concurrency: int | None = None)
         runs, episodes = open_batch(batch, policy)
         for run, sample in episodes:
             env = env or new_env(batch.env_type, batch.config)
-            if run.play(env, sample).status is not Status.COMPLETE:  # it may be broken
+            if run.play(env, sample).status is not Status.COMPLETE:  # the environment may be broken
                 close_env(env)
                 env = None
         if env is not None:

@@ -42,7 +42,7 @@ class Search(ABC):
     success: ClassVar[str]
     """Name of a success in messages, as in ``every box is on a target``."""
     ending: ClassVar[str]
-    """The same for the turn that ends the episode, as in ``solved the level``."""
+    """Name of the last turn's effect, as in ``solved the level``."""
 
     @abstractmethod
     def move(self, state: Any, direction: int) -> Any:

@@ -115,7 +115,7 @@ class EpisodeView:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))
         tiles = drawn_tiles(self.episode["env"], self.steps, frames)
-        if environment(self.episode["env"]).profile.tiles != "outcomes":  # those show the end already
+        if environment(self.episode["env"]).profile.tiles != "outcomes":  # tiles of outcomes show the end already
             end = frames.pixels(self.steps[-1]["next_frame_id"])
             tiles = replace(tiles, frames=(*tiles.frames, end), labels=(*tiles.labels, "end"))
         return failure_figure(tiles, self.title, self.facts(), self.log, self.pivot_step)

@@ -207,7 +207,7 @@ def _send(
             storage, stored = store.storage, f"{DATASET_FOLDER}/{name}"
             content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
             some.append(CommitOperationAdd(name, content))
-            some[-1].upload_info.sha256 = bytes.fromhex(changed[name].sha256)  # it need not be read once more
+            some[-1].upload_info.sha256 = bytes.fromhex(changed[name].sha256)  # known, so the file is not read again
         api.preupload_lfs_files(repo, some, repo_type="dataset", free_memory=True)
         additions += some
         size = sum(changed[each.path_in_repo].bytes for each in additions)
@@ -244,4 +244,4 @@ def _explained(repo: str) -> Iterator[None]:
         raise HubError("the hub is not to be reached, as HF_HUB_OFFLINE says; unset it to publish") from error
     except _TRANSPORT as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise HubError(f"{PREFIX}{repo} cannot be written ({reason[0][:200]}); see to the network, {again}") from error
+        raise HubError(f"{PREFIX}{repo} cannot be written ({reason[0][:200]}); check the network, {again}") from error

@@ -214,7 +214,7 @@ def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) 
     with _explained(root):
         _refuse_several(sql)
         result = connection.sql(sql)
-        if result is None:  # also of an empty text
+        if result is None:  # so it is for an empty text
             raise ConfigError("the statement has no result to write; give a SELECT")
         return result.to_arrow_table()
 

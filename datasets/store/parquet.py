@@ -164,7 +164,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
     except MemoryError:
-        raise  # of PyArrow, too; the file may be whole
+        raise  # also PyArrow's; the file may be whole
     except PermissionError as error:
         raise storage_error("read", address, error) from error
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -307,7 +307,7 @@ class Store:
     def check_presence(self, schemas: Iterable[TableSchema]) -> None:
         """Check that no file of some tables is missing or empty, from listings alone (microseconds a file).
 
-        Readers that take files by a pattern, or skip empty ones, would count the others without a word.
+        Readers that take files by a pattern, or skip empty ones, would silently count the others.
 
         Raises:
             StoreError: a file is missing or empty.

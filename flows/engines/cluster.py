@@ -161,7 +161,7 @@ class ClusterPool:
             except Exception as error:  # noqa: BLE001 - handed on by the future
                 kind, message = type(error).__name__, " ".join(str(error).split())[:300]
                 lost = StoreError(
-                    f"the cluster could not run a shard ({kind}: {message}); see to its nodes (memory, if the system "
+                    f"the cluster could not run a shard ({kind}: {message}); check its nodes (memory, if the system "
                     "ended their processes) and run the same command again; finished shards are kept"
                 )
                 lost.__cause__ = error

@@ -63,7 +63,7 @@ class RayEngine(Engine):
                 reference = remote.remote(order)
 
                 def cancel() -> None:
-                    with contextlib.suppress(ValueError, RuntimeError, ray.exceptions.RayError):  # it is over
+                    with contextlib.suppress(ValueError, RuntimeError, ray.exceptions.RayError):  # the call has ended
                         ray.cancel(reference, force=True)
 
                 return reference.future(), cancel

@@ -78,7 +78,7 @@ def _answers(url: str) -> bool:
         with urllib.request.urlopen(f"{url}/health", timeout=5):  # noqa: S310 - the user's address
             return True
     except urllib.error.HTTPError:
-        return True  # it asks for credentials, which Prefect has
+        return True  # it needs Prefect's credentials
     except (OSError, ValueError, http.client.HTTPException):
         return False
 

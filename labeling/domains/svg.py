@@ -20,9 +20,9 @@ _SUBMISSIONS = {
     "timeout": ("too_slow", "drawable", "draw_simply"),
     "memory": ("too_heavy", "drawable", "draw_simply"),
 }
-"""The same for a document that was not drawn, by reason."""
+"""Kinds of statements about a document that was not drawn, by reason."""
 _MODES = {"regression": ("fell", "keep_what_fits", "draw_all"), "stagnation": ("same", "real_changes", "draw_all")}
-"""The same for a document that was drawn, by failure mode."""
+"""Kinds of statements about a drawn document, by failure mode."""
 
 
 def _kinds(failure: Failure) -> tuple[str, str, str]:

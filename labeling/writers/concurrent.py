@@ -16,7 +16,7 @@ class PreparedRequest:
     """A request that is ready for the model; small enough to be sent between processes."""
 
     request: GuidanceRequest
-    """Without frames."""
+    """The request without frames."""
     prompt: PromptMessages
     picture: EncodedFrame
     """The picture in the prompt."""

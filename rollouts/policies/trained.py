@@ -39,6 +39,6 @@ class TrainedPolicy(Policy):
             ConfigError: always.
         """
         raise ConfigError(
-            f"episode {turn.episode_id} was to be played by a model as it was during its training, which nobody has "
-            "any more; play with a checkpoint of that run instead: --policy transformers --model RUN/final"
+            f"episode {turn.episode_id} needs the model as it was during its training, whose weights were not "
+            "kept; play with a checkpoint of that run instead: --policy transformers --model RUN/final"
         )

@@ -62,7 +62,7 @@ def _is_importable(module: str) -> bool:
 def draw_once(env: Env, seed: int | None, options: dict[str, Any] | None) -> None:
     """Draw a picture, so that everything that drawing caches exists before the first key."""
     if getattr(env, "render_mode", None) == "rgb_array":
-        with suppress(Exception):  # foreign code
+        with suppress(Exception):  # foreign code may raise anything
             env.reset(seed=seed, options=options)
             env.render()
 
@@ -178,7 +178,7 @@ def answer() -> None:
     outcomes: list[list[list[Outcome]]] = []
     with allowing(question.allowed):
         for number in range(question.times):
-            builtins.hash = partial(_hash, number) if number else _HASH  # of this process alone
+            builtins.hash = partial(_hash, number) if number else _HASH  # in this process alone
             builtins.id = partial(_id, number) if number else _ID
             outcomes.append(question.outcomes())
     output.buffer.write(pickle.dumps(outcomes))

@@ -30,7 +30,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 _INDIRECT = frozenset({"globals", "modules", "eval", "exec", "__globals__", "import_module", "__import__"})
 """Names in code that reach variables of a module by names that the code does not contain."""
 _BY_NAME = _INDIRECT | {"getattr", "setattr", "vars", "__dict__"}
-"""The same, with names that reach attributes of a module object that way."""
+"""Those names, and names that reach attributes of a module object."""
 _VARIABLES = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME"})
 """Instructions whose names are variables; the other names are attributes."""
 _MISSING = object()
@@ -163,7 +163,7 @@ class Outside:
         self.roots: list[_Root] = []
         self.known: dict[int, Any] = {}
         self.places: dict[int, str] = {}
-        """Where objects were first found outside, by their ``id``."""
+        """Places where outside objects were first found, by ``id``."""
         self._kept: list[Any] = []
         self._variables = dict(_variables())
         self.dice: dict[str, Hashable] = {}

@@ -115,7 +115,7 @@ BABYAI = Package(
     drawing=_MINIGRID_PICTURE,
     constant=("action_space", "observation_space", "spec", "metadata"),
 )
-"""Its instructions remember what was done, so all attributes are the key."""
+"""BabyAI: instructions store the progress, so all attributes are the key."""
 TOY_TEXT = Package(
     "",
     ("FrozenLake", "CliffWalking", "Taxi"),

@@ -203,7 +203,7 @@ _PARTS_BY_NAME: dict[str, Callable[[Any], list[Part]]] = {
     "PIL.Image.Image": _image,
     "torch.Tensor": _tensor,
 }
-"""The same for types of packages that need not be installed."""
+"""Functions to the parts, for types of packages that need not be installed."""
 DICE = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
 
 

@@ -50,9 +50,9 @@ class Reader:
         self.dice: dict[str, Hashable] = {}
         """States of the random generators, by where they were found."""
         self.watched: list[tuple[Any, list[Any]]] | None = None
-        """Objects with their parts, if they shall be recorded."""
+        """Objects with their parts; None to record none."""
         self.places: dict[int, str] = {}
-        """Where those objects were found, by their ``id``."""
+        """Places of the watched objects, by ``id``."""
 
     def where(self) -> str:
         """Return the path to the object that is being read, for a message."""

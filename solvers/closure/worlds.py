@@ -385,7 +385,7 @@ def hashable(value: Any) -> Hashable:  # noqa: PLR0911 - one for each kind of va
         return value
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
-        if array.dtype == object:  # its bytes are addresses
+        if array.dtype == object:  # bytes of objects are addresses
             return array.shape, hashable(array.tolist())
         if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
             wide = array.astype(np.float64)

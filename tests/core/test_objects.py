@@ -120,7 +120,7 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
         requests.clear()
         assert all(is_intact(worker, name, records[name], changed[name]) for name in names)
         assert requests == ["list"]
-        # Another process of the run wrote one of them meanwhile: the earlier listing proves nothing.
+        # After a write by another process of the run, the earlier listing proves nothing.
         other = open_storage(address)
         other._listed = objects._Listed()  # pyright: ignore[reportAttributeAccessIssue]
         records[names[0]] = other.write_bytes(names[0], b"new")

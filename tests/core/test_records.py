@@ -30,7 +30,7 @@ class Part:
 
 @dataclass
 class Thing:
-    """Every kind of column."""
+    """A record with every kind of column."""
 
     text: Annotated[str, Stored("Text.")]
     word: Annotated[Literal["a", "b"], Stored("One of two words.")]

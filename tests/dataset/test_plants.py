@@ -19,7 +19,7 @@ SAMPLE_SEED = 1
 
 @pytest.fixture(scope="module", params=ENVS)
 def patient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Patient]:
-    """A store of one environment, and a copy that receives the lies."""
+    """A store of one environment, and a copy that receives the defects."""
     folder = tmp_path_factory.mktemp(request.param)
     return request.param, Patient(build_planted(folder / "store", request.param), folder / "copy")
 

@@ -261,7 +261,7 @@ def test_a_hub_that_is_not_there(hub: Hub, store: Path, monkeypatch: pytest.Monk
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        with pytest.raises(HubError, match=r"hub:me/first cannot be written \(.*see to the network"):
+        with pytest.raises(HubError, match=r"hub:me/first cannot be written \(.*check the network"):
             publish(store, REPO)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(HubError, match="not to be reached, as HF_HUB_OFFLINE says"):

@@ -297,7 +297,7 @@ def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
     for _ in range(400):
         name = rng.choice(names)
         data = bytearray((tiny_store / name).read_bytes())
-        # Every second one in the footer, where a flip does most.
+        # Half of the flips are in the footer, where they do most.
         reach = len(data) if rng.random() < 0.5 else min(len(data), 3000)
         data[len(data) - 1 - rng.randrange(reach)] ^= 1 << rng.randrange(8)
         (tmp_path / "flipped.parquet").write_bytes(data)

@@ -127,7 +127,7 @@ def test_metadata_by_which_readers_decode_is_compared(right: bytes, wrong: bytes
 
 
 def _footer(data: bytes) -> int:
-    """Where the footer of a Parquet file begins."""
+    """Return the offset of the footer of a Parquet file."""
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 

@@ -184,7 +184,7 @@ def test_stored_levels_are_counted(drawings: Path, tmp_path: Path) -> None:
 
 
 def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither that of run.json, nor one without the digest that a store has, nor one in a row."""
+    """Verify follows no path in run.json, with or without its digest, and none in a row."""
 
     def followed(*_: Any) -> None:
         raise AssertionError("a path was followed")

@@ -75,7 +75,7 @@ PAPER = {
 
 
 def test_the_pooled_rates_of_the_paper() -> None:
-    """Its table of group rates, from whole numbers of groups: pooled by groups it is 51.3 % and 13.6 %."""
+    """Rates of its table, from whole numbers of groups; pooled by groups they are 51.3 % and 13.6 %."""
     episodes = []
     for env, (groups, all_fail, sigma0) in PAPER.items():
         failing, equal = round(groups * all_fail / 100), round(groups * sigma0 / 100)

@@ -102,7 +102,7 @@ class FlaggedPart(Track):
 
 
 class FlaggedWay(FlaggedPart):
-    """The same track, on which no episode ends before that part is done."""
+    """A :class:`FlaggedPart` on which no episode ends before that part is done."""
 
     rule = "terminated"
     default = "info.success is True on steps that do not end the episode .*, but others end it; .*terminated if"

@@ -83,11 +83,11 @@ class Track(gymnasium.Env[Any, Any]):
 
 
 class Paid(Track):
-    """The goal alone pays."""
+    """A track on which only the goal pays."""
 
 
 class Coins(Track):
-    """A coin in every cell, and one for the goal."""
+    """A track with a coin in every cell and one for the goal."""
 
     counts_visits = True
     default = "that do not end the episode pay a positive reward"
@@ -115,7 +115,7 @@ class AllCoins(Track):
 
 
 class Progress(Track):
-    """A little for every new cell."""
+    """A track that pays for every new cell."""
 
     counts_visits = True
     default = r"pay a positive reward \(0.1; .*'terminated and reward>=1.0'"
@@ -126,7 +126,7 @@ class Progress(Track):
 
 
 class Living(Track):
-    """One for every step, ten for the goal."""
+    """A track that pays 1 per step and 10 for the goal."""
 
     default = "pay a positive reward"
     rule = "reward >= 10"
@@ -146,7 +146,7 @@ class Survival(Track):
 
 
 class Negative(Track):
-    """Every step costs one, the trap ten."""
+    """A track on which a step costs 1 and the trap 10."""
 
     default = r"no step succeeds; .*'terminated and reward>=-1.0' if only ends with the highest"
     rule = "terminated and reward>=-1.0"
@@ -408,7 +408,7 @@ class Masked(Track):
 
 
 class Raising(Masked):
-    """Without a mask, what is not allowed raises and changes nothing."""
+    """A track without a mask, on which illegal actions raise and change nothing."""
 
     def mask(self) -> dict[str, Any]:
         return {}

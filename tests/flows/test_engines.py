@@ -87,7 +87,7 @@ def cluster(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 class AfterShards(Reporter):
-    """Does something once when so many shards have been rolled out."""
+    """Calls a function once after a number of shards."""
 
     def __init__(self, shards: int, act: Callable[[], None]) -> None:
         self._left, self._act = shards, act

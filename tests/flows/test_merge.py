@@ -51,7 +51,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def merged(stores: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All of them merged; copy it before changing anything."""
+    """All stores merged; copy it before changing anything."""
     root = tmp_path_factory.mktemp("merged") / "store"
     merge(stores, root)
     return root

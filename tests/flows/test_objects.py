@@ -36,7 +36,7 @@ SMALL = config_of(2)
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same store in a folder."""
+    """The stored build, in a local folder."""
     root = tmp_path_factory.mktemp("local") / "store"
     pivot.build(CONFIG, root)
     return root

@@ -73,7 +73,7 @@ def test_interrupted_and_finished_without_a_server(tmp_path: Path, env: dict[str
     children = psutil.Process(run.pid).children(recursive=True)
     assert len(children) >= 2  # only workers are running, no server
     assert not [each for each in children if "prefect" in " ".join(each.cmdline())]
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
+    os.killpg(run.pid, signal.SIGINT)  # to the whole process group, as from a terminal
     os.killpg(run.pid, signal.SIGCONT)
     shown, errors = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130

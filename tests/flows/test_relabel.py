@@ -219,7 +219,7 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
         # Without an exchange there is none for a moment, and then the next writer puts one in place.
         none = [{}] if action == "relabel without exchange" else []
         assert _dataset(root) in [*datasets.values(), *none], place
-        # So does a reader of the store, without any repair.
+        # A reader of the store also sees one version, without repair.
         assert _labels(root).equals(labels), place
         assert query(root, COUNTS) == counts, place
         # Verify changes nothing: it names the command that finishes what was bound, as the next writer does.

@@ -88,7 +88,7 @@ def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports
     return build_store(root, make_config(config), Threads(workers), reports or Reports())
 
 
-# The same as in one process
+# Results equal to those of one process
 
 
 def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         rewrite_manifest(root)
         for each in tmp_path.glob("c*"):
             each.unlink()
-        relabel("--log", "actions")  # which the writer is not shown
+        relabel("--log", "actions")  # the writer does not see it
         assert 1 <= server.log.requests - 2 * requests <= 2
         assert guidance() == after
         assert problems(root) == []

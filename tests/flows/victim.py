@@ -141,7 +141,7 @@ def _requested(before: Callable[[str], None], name: str, change: Callable[..., A
 
 
 def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> None:
-    """Report every change of this process and its workers before it is made, and die instead of one."""
+    """Report every change of this process and its workers before it is made, and die before a chosen one."""
     made, run = _FORK.Value("q", 0), os.getpid()
 
     def before(change: str) -> None:

@@ -172,7 +172,7 @@ def _planted(rng: np.random.Generator, chances: Floats, steps: Floats) -> Measur
 
 
 def test_values_of_a_single_level_give_no_difference() -> None:
-    """One failing level says nothing about others: an interval without width would earn a star."""
+    """One failing level says nothing about others: an interval of width 0 would be starred."""
     stores = [Measured(frozenset("ab"), {"pivot step": {"a": (total, 1)}}) for total in (3.0, 5.0)]
     (one,) = compare_measured("lake", stores[0], stores[1])
     assert one.old is not None
@@ -223,7 +223,7 @@ def test_equal_runs_rarely_get_a_star(levels: int, rate: float) -> None:
 
 
 def test_levels_that_only_differ_in_settings_are_paired(weak: Path, tmp_path: Path) -> None:
-    """Another limit of turns or another reward changes the id of a task, and not the level."""
+    """A different turn limit or reward changes the id of a task, but not the level."""
     runs = {env: {"tasks": 20, "settings": {"step_reward": -0.2}} for env in RUNS}
     other = _built(tmp_path / "other", -2.0, environments=runs)
     for each in compare_stores(weak, other):

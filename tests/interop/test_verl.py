@@ -57,8 +57,8 @@ def test_oddities_of_dumps(tmp_path: Path) -> None:
         ({"prompt": head, "response": output, **base}, "unreadable"),
         ({"input": head.removesuffix("<|im_start|>assistant\n"), "output": "", **base}, "unreadable"),
         ({"input": text_head, "output": _chat(["up", "", "up", "up", "up", "up", "up", "up", "up"])[1], **base}, None),
-        ({"input": head, "output": output, **base}, None),  # its last pictures are missing
-        ({"input": head, "output": output, **base}, "no_state"),  # it has no pictures at all
+        ({"input": head, "output": output, **base}, None),  # the last pictures are missing
+        ({"input": head, "output": output, **base}, "no_state"),  # no pictures at all
     ]
     lines = [json.dumps(line) for line, _ in cases]
     source.mkdir()

@@ -72,7 +72,7 @@ def make_tool_player(
         )
         tokens = batch["input_ids"][0]
         said = torch.tensor([token in calls for token in tokens.tolist()])
-        said |= said.roll(1)  # the end of each turn
+        said |= said.roll(1)  # the token that ends a turn
         scores = model(**batch).logits[0, :-1]
         loss = torch.nn.functional.cross_entropy(scores[said[1:]], tokens[1:][said[1:]])
         optimizer.zero_grad()

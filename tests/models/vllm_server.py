@@ -12,7 +12,7 @@ from pathlib import Path
 from pivot.tests.flow_runs import free_port
 
 START_SECONDS = 900.0
-"""Half a minute on an idle machine, five on a crowded one."""
+"""Longest start: half a minute on an idle machine, five on a busy one."""
 NAME = "tiny"
 
 

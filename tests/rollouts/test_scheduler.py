@@ -71,7 +71,7 @@ class SlowEnv(CorridorEnv):
 
 
 class FewConfig(CorridorConfig):
-    """One instance at a time."""
+    """Config that allows one instance at a time."""
 
     @property
     def most_instances(self) -> int | None:

@@ -34,14 +34,14 @@ BLACK = {side: encode_png(np.zeros((side, side, 3), np.uint8)) for side in (255,
 
 
 class BlindRoom(NavigationEnv):
-    """Without pictures: habits depend on geometry alone."""
+    """A room without pictures: habits depend on geometry alone."""
 
     def _picture(self) -> bytes:
         return BLACK[255]
 
 
 class BlindTable(PrimitiveSkillEnv):
-    """Without pictures: habits depend on places alone."""
+    """A table without pictures: habits depend on positions alone."""
 
     def _frame(self) -> Frame:
         return decode(BLACK[300])

@@ -345,7 +345,7 @@ def test_what_gives_no_row_or_may_be_cut_is_said(played: list[dict[str, Any]], v
 
 
 class PayingTraps(Cave):
-    """Every end pays one; the cells around the agent show which end it was."""
+    """A game whose ends all pay 1; the cells around the agent show which end it was."""
 
     codes = (1, 2)
 

@@ -81,7 +81,7 @@ def test_modes(submissions: tuple[Any, ...], mode: str) -> None:
 @given(st.integers(0, 999_999), st.integers(-20_000, 20_000))
 @settings(max_examples=300, deadline=None)
 def test_the_limit_is_exact_in_millionths(before: int, change: int) -> None:
-    """Scores with six decimals, whatever their binary rests: the decision is that of the integers."""
+    """Scores with six decimals are compared as integers, without rounding errors of floats."""
     after = before + change
     if not 0 <= after < 1_000_000:
         return

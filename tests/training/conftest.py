@@ -109,7 +109,7 @@ LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
 
 @pytest.fixture(scope="session")
 def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The same with a gymnasium environment."""
+    """A benchmark with a gymnasium environment."""
     pytest.importorskip("minigrid")
     return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 80})
 

@@ -103,7 +103,7 @@ RL_MOMENTS: dict[str, Callable[[], None]] = {
     "sealed": at_call(on_disk, "seal", 1, after=True),
     "final": at_call(loop, "policy_card", 1),
 }
-"""Each in the third or fourth update of four, with a checkpoint after every second, unless its name says otherwise."""
+"""Moments of kills, in update 3 or 4 of four unless the name says otherwise; checkpoints are after every second."""
 
 
 def forked(work: Callable[[], object]) -> int:

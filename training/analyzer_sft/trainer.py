@@ -104,7 +104,7 @@ class AnalyzerTrainer(trl.SFTTrainer):
         self.model.load_state_dict(saved.state_dict())
 
     def take_counts(self) -> tuple[float, int]:
-        """Return the share of target tokens that were most likely, and all tokens, since the last call; all call it."""
+        """Return the share of target tokens that were most likely, and all tokens, since the last call by all ranks."""
         counts, self._counts = self._counts, torch.zeros(3)
         if self.accelerator.num_processes > 1:
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), "sum")

@@ -85,7 +85,7 @@ ASKS = (
     Ask("safe", LOGS[1], 100),
     Ask("credit", LOGS[1], 100, 25),
 )
-"""In each environment; an episode is in one item, or in one pair of twins."""
+"""Items per environment; an episode is in one item, or in one pair of twins."""
 
 Build = Callable[[Mapping[str, Any], Path], Any]
 """Builds a store from a config, or resumes its build."""

@@ -151,7 +151,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
     prepared.ranks.wait()
     with storage.lock() if is_main else nullcontext():
         if is_main:
-            storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
+            storage.delete(on_disk.FINAL)  # left by a run with fewer updates
             on_disk.clear_torn(storage, start)
             on_disk.cut_metrics(storage, 0 if start is None else start.step)
             cut_samples(storage, 0 if start is None else start.step)

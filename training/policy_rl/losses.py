@@ -32,9 +32,9 @@ class TokenBatch:
     candidates: CandidateIds | None = None
     """The Teacher's most likely tokens at each reply token; only with the objective ``distribution``."""
     teacher_candidates: CandidateValues | None = None
-    """Their log-probabilities under the Teacher's prompt."""
+    """Log-probabilities of the candidates under the Teacher's prompt."""
     student_candidates: CandidateValues | None = None
-    """Their log-probabilities under the Student's prompt, with their gradient."""
+    """Log-probabilities of the candidates under the Student's prompt, with gradient."""
     quantities: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """Further quantities of the Teacher per token, by name, shape (tokens, ...), as the objective's ``measure`` names
     them; zeros for a turn that is not distilled."""

@@ -43,7 +43,7 @@ class EncodedPictures:
     pooler_output: Sequence[Tensor]
     """Features of each picture, shape (image tokens, width)."""
     deepstack_features: Sequence[Sequence[Tensor]]
-    """The same for each deeper layer that pictures are added to; empty for Qwen2.5-VL."""
+    """Features per deeper layer that pictures are added to; empty for Qwen2.5-VL."""
 
 
 class VisionCache:

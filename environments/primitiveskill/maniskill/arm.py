@@ -66,7 +66,7 @@ def joint_angles(point: Vector, yaw: float = 0.0) -> list[float]:
     distance = math.hypot(across, up)
     at_elbow = math.acos(_clipped((_A * _A + _B * _B - distance * distance) / (2 * _A * _B)))
     at_shoulder = math.acos(_clipped((_A * _A + distance * distance - _B * _B) / (2 * _A * distance)))
-    lift = math.atan2(across, up) - at_shoulder - _ALPHA  # of the upper arm from the vertical, without its offset
+    lift = math.atan2(across, up) - at_shoulder - _ALPHA  # angle of the upper arm from the vertical, without offset
     elbow = at_elbow - math.pi - _ALPHA - _BETA
     return [base, lift, 0.0, elbow, 0.0, lift - elbow, math.pi / 4 + base - yaw]
 

@@ -63,11 +63,11 @@ class _OneFamily(cairosvg.surface.Surface):
             clip.get("clip-rule"),
             *(each.get("clip-rule") for each in clip.children),
         ]:
-            self.context.set_fill_rule(cairocffi.FILL_RULE_EVEN_ODD)  # of the clip alone: CairoSVG restores it
+            self.context.set_fill_rule(cairocffi.FILL_RULE_EVEN_ODD)  # for the clip alone: CairoSVG restores it
         shape = node.tag in cairosvg.surface.TAGS and not node.children
         both = shape and node.get("stroke", "none") != "none" and node.get("fill") != "none"
         opacity = float(node.pop("opacity", 1)) if both else 1.0
-        if opacity < 1:  # of fill and stroke together
+        if opacity < 1:  # opacity of fill and stroke together
             self.context.push_group()
         if both and node.get("paint-order", "").split()[:1] == ["stroke"]:
             fill, stroke = node.get("fill", "black"), node["stroke"]

@@ -142,7 +142,7 @@ def test_success_is_exact_at_one_and_a_half_metres() -> None:
 
 
 def test_exactly_one_and_a_half_metres_is_a_success() -> None:
-    """In metres and floats it would be a little more for a third of the places."""
+    """With floats in metres, a third of the positions would be slightly farther."""
     rng = random.Random(22)
     for _ in range(500):
         x, z = rng.randint(0, 5000), rng.randint(0, 5000)

@@ -127,7 +127,7 @@ def test_a_dead_unity_is_noticed_at_once(
     begin = time.monotonic()
     with pytest.raises(SimulatorError, match=r"failed at 'MoveAhead': .*Unity process has exited"):
         process.step("MoveAhead", moveMagnitude=0.5)
-    assert time.monotonic() - begin < 300  # of the step's 600
+    assert time.monotonic() - begin < 300  # a step has 600
     assert not (machine / "unity-1.json").exists()
 
 

@@ -59,7 +59,7 @@ def random_scene(rng: random.Random, task: str) -> Scene:
 
 
 def pixel_of(point: Point, camera: Camera = FAR) -> tuple[int, int]:
-    """Row and column where a point must be seen, by the camera's definition with matrices."""
+    """Return row and column at which a point must appear, by the camera's matrices."""
     ahead = np.array(camera.looked_at) - camera.eye
     ahead /= np.linalg.norm(ahead)
     right = np.cross(ahead, (0, 0, 1))

@@ -114,7 +114,7 @@ def test_the_scene_is_all_there_is(case: tuple[SkillState, list[Primitive]], cut
 @settings(max_examples=120, deadline=None)
 @given(sequences(("stack",)))
 def test_names_do_not_matter(case: tuple[SkillState, list[Primitive]]) -> None:
-    """The same places under other names, in another order, come out the same."""
+    """Positions under other names, in another order, have the same outcome."""
     state, primitives = case
     turned = dict(
         zip(state.kind.things, [state.scene.positions[name] for name in reversed(state.kind.things)], strict=True)

@@ -142,7 +142,7 @@ def _numbers() -> dict[str, str | bytes]:
         label = number if len(number) < 10 else f"{number[:3]}..."
         for name, parts in TABLE["numbers"].items():
             documents[f"number {name} {label}"] = svg(*(_filled(part, NUMBER=number) for part in parts))
-    # An endless loop in C: once is enough to know, it costs a worker.
+    # An endless loop in C, tried once because it costs a worker.
     return documents | {"number circle 1e308": svg('<circle r="1e308"/>'), "number circle -1": svg('<circle r="-1"/>')}
 
 
