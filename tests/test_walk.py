@@ -26,7 +26,7 @@ pytestmark = [
 
 ELSEWHERE = {
     r"^pivot (train|evaluate|benchmark|make-model) ": "needs PyTorch and a model; test_benchmark_runs.py compares",
-    r" --(policy|teacher|base-url) ": "needs a model or its server",
+    r" --(policy|writer|base-url) ": "needs a model or its server",
     r"\.backend=": "needs a simulator",
     r" --engine ": "needs a cluster; test_engines.py has one",
     r"s3://": "needs an object store; test_objects.py has one",
@@ -36,13 +36,14 @@ ELSEWHERE = {
     r"^pivot (view|deploy --(serve|work))": "serves until it is interrupted",
     r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
     r"runs/nightly": "needs nights; test_deployments.py has some",
-    r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/interop",
+    r"^pivot import |runs/(mine|vagen|chats)": "needs rollouts of a trainer; see tests/interop",
+    r"gym_simplegrid": "needs a package of environments; test_allow.py has one",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r"from trl ": "needs PyTorch; test_stock_trainers.py trains with TRL's trainer on a store",
-    r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
+    r"pivot\.Recorder|runs/(mine|vagen)": "needs rollouts of a trainer; test_recorder.py has environments",
     r"verifiers": "needs the library; tests/interop has it",
     r"from transformers ": "needs PyTorch and a model",
 }
@@ -84,10 +85,12 @@ LANGUAGES = {
     "yml": "shows a part of prefect.yaml",
 }
 """Languages of blocks that do not run here, and why."""
-LENT = ("demo", "first", "old", "new", "three", "last-year", "vlm")
+LENT = ("demo", "first", "old", "new", "three", "last-year", "vlm", "monday", "tuesday")
 """Stores in ``runs/`` that pages expect."""
-TASKS = "2"
-"""Levels of a build."""
+LEVELS = {"levels.xsb": "######\n#@ $.#\n#    #\n######\n", "lakes/small.txt": "SFFF\nFHFH\nFFFH\nHFFG\n"}
+"""Levels that a reader of docs/how-to/running.md has."""
+TASKS, FEW = "2", 12
+"""Levels of a build, and the number up to which a page's own is kept: later commands name its episodes."""
 
 
 def _all_steps(page: Path) -> list[tuple[str, str]]:
@@ -149,8 +152,9 @@ def _small(words: list[str], place: Path) -> list[str]:
     if words[1] != "build":
         return words
     if "--tasks" in words:
-        words[words.index("--tasks") + 1] = TASKS
-    else:
+        count = words.index("--tasks") + 1
+        words[count] = words[count] if int(words[count]) <= FEW else TASKS
+    elif "--levels" not in words:
         words += ["--tasks", TASKS]
     assert (place / words[words.index("--out") + 1]).parent.name == "runs"
     return words
@@ -159,10 +163,12 @@ def _small(words: list[str], place: Path) -> list[str]:
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.name)
 def test_everything_on_a_page_runs(page: Path, python: Path, store: Path, tmp_path: Path) -> None:
     steps = _steps(page)
-    built = {word for _, text in steps if text.startswith("pivot build") for word in re.findall(r"runs/(\w+)", text)}
-    for name in (*LENT, "monday", "tuesday"):
-        if name not in built:
-            shutil.copytree(store, tmp_path / "runs" / name)
+    built = {name for _, text in steps for name in re.findall(r"^pivot build \w.*runs/(\w+)", text)}
+    for name in {*LENT} - built:
+        shutil.copytree(store, tmp_path / "runs" / name)
+    for name, level in LEVELS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(level)
     environment = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
     failed: list[str] = []
     for kind, text in steps:
