@@ -1,31 +1,26 @@
 """Address and credentials of a model server: addresses are stored with their query, credentials never are.
 
-The key comes from ``OPENAI_API_KEY``, or the variable that the service settings name. A name and password inside a base
-URL (``https://me:secret@host/v1``) are taken out of it before anything is stored, hashed or logged; they stay in the
-environment of this process and of the worker processes that it starts, and are sent to that address only.
+The key comes from ``OPENAI_API_KEY``, or the variable that the service settings name. An address that holds a key, or a
+name and password (``https://me:secret@host/v1``), is refused.
 """
 
-import base64
-import json
 import os
 import re
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ..core.errors import SECRET_WORDS, ConfigError, masked
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
-_LOGIN_VARIABLE = "PIVOT_SERVER_LOGINS"
-"""JSON object from base URL to ``name:password``; set by this process for its workers."""
 
 
 def bare_url(url: str) -> str:
-    """Return ``url`` without name, password and fragment; this process alone remembers the login.
+    """Return ``url`` without its fragment.
 
     The query, such as Azure's ``api-version``, stays and is sent with every request (:func:`split_query`).
 
     Raises:
-        ConfigError: ``url`` is not an address of a web server, or has a key in its query.
+        ConfigError: ``url`` is not an address of a web server, or holds a login or a key.
     """
     refusal = ConfigError(
         f"base URL {str(url).rpartition('@')[2]!r} is not an address of a server; expected for example "
@@ -41,6 +36,10 @@ def bare_url(url: str) -> str:
         raise refusal
     bare_host = f"[{host}]" if ":" in host else host
     place = bare_host if port is None else f"{bare_host}:{port}"
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            f"base URL of {place} has a login, which would be stored; give the server's key as {KEY_VARIABLE} instead"
+        )
     query = parse_qsl(parts.query, keep_blank_values=True)
     for name, _ in query:
         if re.split(r"[-_.]", name.lower())[-1].endswith(SECRET_WORDS):
@@ -53,12 +52,7 @@ def bare_url(url: str) -> str:
             f"base URL of {place} has a key in its path or query, where it would be stored; give it as {KEY_VARIABLE} "
             "instead"
         )
-    bare = urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
-    if parts.username is not None or parts.password is not None:
-        logins = _logins()
-        logins[bare] = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-        os.environ[_LOGIN_VARIABLE] = json.dumps(logins)
-    return bare
+    return urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
 
 
 def split_query(url: str) -> tuple[str, dict[str, str]]:
@@ -87,26 +81,9 @@ def api_key(variable: str = KEY_VARIABLE) -> str | None:
     return key or None
 
 
-def _logins() -> dict[str, str]:
-    return json.loads(os.environ.get(_LOGIN_VARIABLE, "{}"))
-
-
-def authorization(url: str) -> str | None:
-    """Return the value of the Authorization header for a bare base URL, None without a login."""
-    login = _logins().get(url)
-    return None if login is None else "Basic " + base64.b64encode(login.encode()).decode()
-
-
-def secrets_of(url: str, variable: str = KEY_VARIABLE) -> list[str]:
-    """Return every secret that goes with a bare base URL, for :func:`censored`."""
-    login = _logins().get(url, "")
-    secrets = [
-        os.environ.get(KEY_VARIABLE, ""),
-        os.environ.get(variable, ""),
-        login.partition(":")[2],
-        (authorization(url) or "").removeprefix("Basic "),
-    ]
-    return [secret for secret in secrets if secret]
+def secrets_of(variable: str) -> list[str]:
+    """Return the keys that may be sent where ``variable`` holds the key, for :func:`censored`."""
+    return [secret for name in (KEY_VARIABLE, variable) if (secret := os.environ.get(name, ""))]
 
 
 def censored(text: str, secrets: list[str]) -> str:

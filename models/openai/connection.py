@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ...core.errors import ConfigError, PivotError
-from ..address import api_key, authorization, split_query
+from ..address import api_key, split_query
 from ..extras import need
 from ..service import Service
 from .wire import ANSWER_LIMIT_BYTES
@@ -80,10 +80,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
         ConfigError: the key cannot be sent, or the proxy cannot be used.
     """
     sdk, http = need("openai", "openai"), need("httpx2", "openai")
-    login = authorization(service.base_url)
     base_url, query = split_query(service.base_url)
-    # Uncompressed: short answers cost more to unpack than to send.
-    headers = {"Accept-Encoding": "identity"} | ({"Authorization": login} if login else {})
     connections = service.max_concurrency + _SPARE_CONNECTIONS
     # We limit the whole request: the SDK's limits hold for each read, which a slow stream never exceeds.
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
@@ -106,7 +103,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
         default_query=query,
         max_retries=0,
         timeout=timeout,
-        default_headers=headers,
+        default_headers={"Accept-Encoding": "identity"},  # short answers cost more to unpack than to send
         http_client=client,
     )
 

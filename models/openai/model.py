@@ -103,7 +103,7 @@ class OpenAIModel(ChatModel):
         self._proxy = proxy_of(self.service.base_url)
         self._way = "" if self._proxy is None else f", through {self._proxy}"
         self._secrets = [
-            *secrets_of(self.service.base_url, self.service.key_variable),
+            *secrets_of(self.service.key_variable),
             *(() if self._proxy is None else self._proxy.secrets),
         ]
         self._jitter = Random()  # pauses do not affect the data

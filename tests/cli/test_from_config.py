@@ -365,7 +365,7 @@ def test_settings_of_environments_in_a_file_are_named_in_messages(tmp_path: Path
 
 
 def test_flags_become_options_and_service_settings() -> None:
-    config = run_config("sokoban --policy openai --model m --temperature 0.4 --base-url http://me:pw@h/v1/")
+    config = run_config("sokoban --policy openai --model m --temperature 0.4 --base-url http://h/v1/")
     assert config.policy == PartConfig(
         name="openai", options={"model": "m", "temperature": 0.4}, service={"base_url": "http://h/v1"}
     )

@@ -17,7 +17,7 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
 from pivot.interop.openai import OpenAIImporter
 from pivot.models import address
-from pivot.models.address import authorization, bare_url
+from pivot.models.address import bare_url
 from pivot.models.base import ChatAnswer, Sampling
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
@@ -28,12 +28,12 @@ from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
 from pivot.tests.models.test_call_cache import REQUEST
 
-KEY, PASSWORD = "sk-a-very-secret-key", "hush-hush"
+KEY = "sk-a-very-secret-key"
 
 
 @pytest.fixture(autouse=True)
 def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (address.KEY_VARIABLE, address.URL_VARIABLE, "PIVOT_SERVER_LOGINS"):
+    for name in (address.KEY_VARIABLE, address.URL_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -332,13 +332,11 @@ def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.Monke
     assert KEY not in str(wrong.value)
 
 
-def test_a_login_in_the_address_is_used_and_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(address.URL_VARIABLE, f"http://me:{PASSWORD}@127.0.0.1:8000/v1/")
-    assert Service().base_url == "http://127.0.0.1:8000/v1"
-    url = bare_url(f"http://me:{PASSWORD}@localhost:8000/v1/#top")
-    assert url == "http://localhost:8000/v1"
-    assert authorization(url) == "Basic bWU6aHVzaC1odXNo"
-    assert authorization("http://localhost:8000/v2") is None
+@pytest.mark.parametrize("login", [f"me:{KEY}@", f"{KEY}@", "@"])
+def test_a_login_in_the_address_is_refused_because_addresses_are_stored(login: str) -> None:
+    with pytest.raises(ConfigError, match=r"127.0.0.1:8000 has a login, .* OPENAI_API_KEY") as refused:
+        Service(base_url=f"http://{login}127.0.0.1:8000/v1/")
+    assert KEY not in str(refused.value)
 
 
 def test_the_query_of_an_address_is_kept_and_goes_with_every_request() -> None:
@@ -390,10 +388,8 @@ def test_no_secret_lands_anywhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv(address.KEY_VARIABLE, KEY)
-    basic = "Basic bWU6aHVzaC1odXNo"
-    with served(key=basic if right else "Bearer other") as server:
-        url = server.url.replace("//", f"//me:{PASSWORD}@")
-        service = {"base_url": url, "cache": str(tmp_path / "calls")}
+    with served(key=f"Bearer {KEY}" if right else "Bearer other") as server:
+        service = {"base_url": server.url, "cache": str(tmp_path / "calls")}
         part = {"name": "openai", "options": {"model": MODEL}, "service": service}
         shown = ""
         try:
@@ -402,9 +398,7 @@ def test_no_secret_lands_anywhere(
             shown = str(error)
         assert right is (shown == "")
         if right:
-            assert {headers["authorization"] for headers in server.log.headers} == {basic}
+            assert {headers["authorization"] for headers in server.log.headers} == {f"Bearer {KEY}"}
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    for secret in (KEY, PASSWORD, basic.removeprefix("Basic ")):
-        assert secret.encode() not in written
-        assert secret not in shown
-        assert secret not in caplog.text
+    assert KEY.encode() not in written
+    assert KEY not in shown + caplog.text
