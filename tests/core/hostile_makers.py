@@ -5,11 +5,11 @@ attack is reached.
 """
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import socket
-import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -182,8 +182,8 @@ def with_column(column: str, value: Any) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def patch_rows(name: str, rows: int) -> Maker:
-    """Make the footer state a wrong number of rows, as a Thrift varint with the necessary number of bytes."""
+def with_row_count(data: bytes, rows: int, places: int = -1) -> bytes:
+    """Return a Parquet file whose footer states a wrong number of rows, in the first place or in row groups, too."""
 
     def varint(number: int) -> bytes:
         number *= 2  # zigzag
@@ -193,16 +193,19 @@ def patch_rows(name: str, rows: int) -> Maker:
             number >>= 7
         return bytes([*out, number])
 
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    had = pq.read_metadata(io.BytesIO(data)).num_rows
+    # num_rows is the third field of the footer, before the list of row groups; no field before it has 64 bits.
+    changed = data[start:-8].replace(b"\x16" + varint(had), b"\x16" + varint(rows), places)
+    assert changed != data[start:-8]
+    return data[:start] + changed + len(changed).to_bytes(4, "little") + b"PAR1"
+
+
+def patch_rows(name: str, rows: int) -> Maker:
+    """Make the footer state a wrong number of rows."""
+
     def make(store: Path, outside: Path) -> None:
-        path = store / name
-        data = path.read_bytes()
-        had = pq.read_metadata(path).num_rows
-        length = struct.unpack("<I", data[-8:-4])[0]
-        body, footer = data[: -8 - length], data[-8 - length : -8]
-        # num_rows is the third field of the footer, before the list of row groups; both claim the number
-        changed = footer.replace(b"\x16" + varint(had), b"\x16" + varint(rows))
-        assert changed != footer
-        path.write_bytes(body + changed + struct.pack("<I", len(changed)) + b"PAR1")
+        (store / name).write_bytes(with_row_count((store / name).read_bytes(), rows))
         reseal(store, name)
 
     return make

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from uuid import uuid4
@@ -85,9 +84,6 @@ class Line:
         self.break_at: int | None = None
         self.stays_broken = False
         self.breaks = 0
-        self.busy_until = 0.0
-        """Until then, by time.monotonic, requests are answered with status 503."""
-        self.refused = 0
         self._counting = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -109,9 +105,6 @@ class Line:
     def _carry(self, source: socket.socket, target: socket.socket, up: bool) -> None:
         with contextlib.suppress(OSError), source, target:
             while part := source.recv(4096):
-                if up and time.monotonic() < self.busy_until:
-                    self._refuse(source)
-                    return
                 room = self._room(len(part)) if up else len(part)
                 target.sendall(part[:room])
                 if room < len(part):
@@ -129,17 +122,6 @@ class Line:
             else:
                 self.sent += size
             return room
-
-    def _refuse(self, client: socket.socket) -> None:
-        """Read the rest of a request, and answer like a busy store."""
-        self.refused += 1
-        client.settimeout(0.05)
-        with contextlib.suppress(TimeoutError):
-            while client.recv(1 << 16):
-                pass
-        body = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
-        client.sendall(b"HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        client.shutdown(socket.SHUT_RDWR)
 
 
 def promised(root: Address) -> dict[str, str]:

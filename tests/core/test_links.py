@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pivot.core.storage.base import MAX_JSON_BYTES
 from pivot.core.storage.commit import JOURNAL
 from pivot.core.storage.local import LOCK, TEMPORARY
 from pivot.datasets.store.store import finish_relabel
-from pivot.tests.core.canary import Canary
+from pivot.tests.core.hostile_makers import digest
 
 CONTENT = b"rows"
 FILES = ("run.json", "manifest.json", "labels/v1/env/00000.parquet", "dataset/env/train-00000.parquet", LOCK)
@@ -32,22 +32,30 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def _filled(folder: Path, names: Iterable[str]) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(f"precious {name}".encode())
+    return folder
+
+
 @pytest.fixture
-def canary(tmp_path: Path) -> Iterator[Canary]:
+def canary(tmp_path: Path) -> Iterator[Path]:
     """A folder outside with files of the same names as in a store; no command may change it."""
-    canary = Canary(tmp_path / "outside", (*FILES, "file", "journal.json"))
+    canary = _filled(tmp_path / "outside", (*FILES, "file", "journal.json"))
+    before = digest(canary)
     yield canary
-    canary.check()
+    assert digest(canary) == before
 
 
-def _replace(path: Path, canary: Canary) -> None:
+def _replace(path: Path, canary: Path) -> None:
     """Put a link to the canary in the place of a file or folder."""
     if path.is_dir():
         shutil.rmtree(path)
-        path.symlink_to(canary.root)
+        path.symlink_to(canary)
     else:
         path.unlink(missing_ok=True)
-        path.symlink_to(canary.root / "file")
+        path.symlink_to(canary / "file")
 
 
 OPERATIONS: dict[str, Callable[[LocalStorage, str], object]] = {
@@ -68,14 +76,14 @@ OPERATIONS: dict[str, Callable[[LocalStorage, str], object]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("link", ["dataset", "dataset/env"])
-def test_no_operation_goes_through_a_link(operation: str, link: str, root: Path, canary: Canary) -> None:
+def test_no_operation_goes_through_a_link(operation: str, link: str, root: Path, canary: Path) -> None:
     _replace(root / link, canary)
     with pytest.raises(StoreError, match=rf"{link} is a link, .*put what it leads to in its place"):
         OPERATIONS[operation](LocalStorage(root), f"{link}/env" if operation == "list" else link)
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
-def test_a_link_in_any_place_is_found_by_one_look(name: str, root: Path, canary: Canary) -> None:
+def test_a_link_in_any_place_is_found_by_one_look(name: str, root: Path, canary: Path) -> None:
     LocalStorage(root).check_contents()
     _replace(root / name, canary)
     for attempt in (LocalStorage(root).check_contents, LocalStorage(root).lock().__enter__):
@@ -117,9 +125,9 @@ def test_nothing_waits_for_a_special_file(kind: str, name: str, root: Path) -> N
 
 
 @pytest.mark.timeout(300)
-def test_the_lock_is_not_touched_where_it_is_no_file(root: Path, canary: Canary) -> None:
+def test_the_lock_is_not_touched_where_it_is_no_file(root: Path, canary: Path) -> None:
     (root / LOCK).unlink()
-    (root / LOCK).symlink_to(canary.root / "file")
+    (root / LOCK).symlink_to(canary / "file")
     for attempt in (LocalStorage(root).writer, LocalStorage(root).lock().__enter__):
         with pytest.raises(StoreError, match=rf"{LOCK} is a link"):
             attempt()
@@ -139,23 +147,23 @@ def test_a_lock_that_another_run_holds_is_not_truncated(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "labels/v1/env/00000.parquet", LOCK])
-def test_a_hard_link_to_outside_is_refused_and_one_within_is_not(name: str, root: Path, canary: Canary) -> None:
+def test_a_hard_link_to_outside_is_refused_and_one_within_is_not(name: str, root: Path, canary: Path) -> None:
     os.link(root / "dataset/file", root / "labels/same")
     LocalStorage(root).check_contents()
     (root / name).unlink()
-    os.link(canary.root / "file", root / name)
+    os.link(canary / "file", root / name)
     for attempt in (LocalStorage(root).check_contents, LocalStorage(root).lock().__enter__):
         with pytest.raises(StoreError, match=rf"{name} is a hard link: .*copy the folder"):
             attempt()
 
 
-def test_a_planted_name_of_a_temporary_file_is_not_written_through(root: Path, canary: Canary) -> None:
+def test_a_planted_name_of_a_temporary_file_is_not_written_through(root: Path, canary: Path) -> None:
     planted = root / TEMPORARY / f"labels-v1-new.{os.getpid()}"
     for plant in (planted.symlink_to, lambda target: os.link(target, planted)):
-        plant(canary.root / "file")
+        plant(canary / "file")
         LocalStorage(root).write_bytes("labels/v1/new", b"new")
         assert (root / "labels/v1/new").read_bytes() == b"new"
-        canary.check()
+        assert (canary / "file").read_bytes() == b"precious file"
 
 
 # Links that users make on purpose
@@ -221,16 +229,16 @@ def _put(root: Path, name: str, value: Any) -> LocalStorage:
     ],
 )
 def test_a_journal_is_checked_before_anything_moves(change: Any, named: str, tmp_path: Path) -> None:
-    store = Canary(tmp_path, ("dataset/file", ".dataset-v2/file", "labels/v1/file", "run.json", ".commit/run.json"))
+    _filled(tmp_path, ("dataset/file", ".dataset-v2/file", "labels/v1/file", "run.json", ".commit/run.json"))
     storage = _put(tmp_path, JOURNAL, RELABEL | change if isinstance(change, dict) else change)
+    before = digest(tmp_path)
     with pytest.raises(StoreError, match=rf"journal\.json was not written by this program: .*{named}.*nothing was"):
         finish_relabel(storage)
-    (tmp_path / JOURNAL).unlink()
-    store.check(times=False)
+    assert digest(tmp_path) == before
 
 
 def test_the_journal_of_a_relabel_is_accepted(tmp_path: Path) -> None:
-    Canary(tmp_path, ("dataset/old", ".dataset-v2/new", "labels/v1/file", ".commit/run.json"))
+    _filled(tmp_path, ("dataset/old", ".dataset-v2/new", "labels/v1/file", ".commit/run.json"))
     inode = (tmp_path / ".dataset-v2").stat().st_ino
     storage = _put(tmp_path, JOURNAL, RELABEL | {"mark": str(inode)})
     assert finish_relabel(storage)

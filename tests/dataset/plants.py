@@ -1,7 +1,7 @@
 """Defects to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, schemas, pictures.
 
 Planting one also rewrites the card from the damaged tables and the manifest from the files, so only the defect
-gives it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
+gives it away. ``make test WHAT=plants`` plants them all.
 """
 
 import json

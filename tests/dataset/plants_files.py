@@ -10,8 +10,8 @@ import duckdb
 import pyarrow.parquet as pq
 from pivot.datasets.sql.views import VIEWS
 from pivot.datasets.store.store import DATABASE
-from pivot.tests.dataset.plants import DATASETS, NOW, Damage, Plant, change_run, rows_of
-from pivot.tests.dataset.thrift import with_row_count
+from pivot.tests.core.hostile_makers import with_row_count
+from pivot.tests.dataset.plants import CELL_KINDS, DATASETS, NOW, Damage, Plant, change_run, rows_of
 from pivot.tests.stores import Patient, Rows
 
 TABLES = ("episodes", "steps", "frames", "prompts", "calls", NOW)
@@ -78,7 +78,7 @@ def _with_empty_group(patient: Patient, path: Path) -> None:
 def footers(env: str) -> Iterator[Plant]:
     """Footers that differ although the rows are equal."""
     for table in (*TABLES, f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"):
-        yield Plant(f"footer of {table}: its number of rows", _bytes(table, lambda data: with_row_count(data, 1000)))
+        yield Plant(f"footer of {table}: its number of rows", _bytes(table, lambda data: with_row_count(data, 1000, 1)))
         yield Plant(
             f"footer of {table}: its writer",
             _bytes(table, lambda data: data.replace(b"parquet-cpp-arrow", b"parquet-mr--arrow")),
@@ -230,4 +230,9 @@ def names(env: str) -> Iterator[Plant]:
             yield Plant(f"run.json names: {name}", change_run(change))
 
 
-FILE_KINDS = (strays, footers, checksums, stored_views, calls, names)
+KINDS = (*CELL_KINDS, strays, footers, checksums, stored_views, calls, names)
+
+
+def plants(env: str) -> list[Plant]:
+    """Every lie for a store of an environment; their names are distinct."""
+    return [plant for kind in KINDS for plant in kind(env)]

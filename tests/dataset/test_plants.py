@@ -10,8 +10,8 @@ import pytest
 from pivot.core.images import CODECS
 from pivot.datasets.verify.compare import picture_problem
 from pivot.tests.dataset.containers import CONTAINERS
-from pivot.tests.dataset.planter import KINDS, plants
 from pivot.tests.dataset.plants import ENVS, Plant, build_planted, lie
+from pivot.tests.dataset.plants_files import KINDS, plants
 from pivot.tests.stores import Patient, problems
 
 SAMPLE_SEED = 1

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from datetime import date
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import run
-from pivot.tests.core.object_server import Line, ObjectServer, environment, promised
+from pivot.tests.core.object_server import Line, ObjectServer, promised
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
 from pivot.training.records import find_files
@@ -221,29 +220,6 @@ def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
     pivot.build(SMALL, root)
     assert line.breaks == 1
     assert promised(root) == small
-
-
-@pytest.mark.operations
-@pytest.mark.timeout(300)
-def test_a_store_that_is_busy_for_a_minute_is_waited_for(
-    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]
-) -> None:
-    line = Line(s3.port)
-    for name, value in environment(line.url).items():
-        monkeypatch.setenv(name, value)
-
-    class Storm(Reporter):
-        def start(self, stage: str, total: int) -> None:
-            if stage == "label":
-                line.busy_until = time.monotonic() + 60
-
-    root = s3.store()
-    began = time.monotonic()
-    pivot.build(SMALL, root, reporter=Storm())
-    assert time.monotonic() - began > 60
-    assert line.refused > 10
-    assert promised(root) == small
-    line.close()
 
 
 def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, str]) -> None:
