@@ -83,9 +83,6 @@ what-browser: $(VENV)/.dev browser  ## compare 200 SVG documents with Chromium's
 what-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare the bytes (ten minutes)
 	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
 
-what-equal: $(VENV)/.dev  ## build the same stores with 1, 2 and 4 workers, with and without Prefect, and compare (ten minutes)
-	$(BIN)/python -m pivot.tests.equal_builds
-
 # PyTorch gets a separate environment, without torchvision, which PyPI has for CUDA only.
 what-train:  ## train with TRL on a store, and run models in process; installs PyTorch (1.5 GB)
 	$(PYTHON) -m venv $(VENV)/train

@@ -1,6 +1,5 @@
 """Labels of a writer behind a server: one loop asks about all shards, whatever fails, stops or is killed meanwhile."""
 
-import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -18,10 +17,9 @@ from pivot.datasets.store.nights import load_store
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
-from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, assert_whole, config_of
+from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
 from pivot.tests.flows.test_writers import coach
-from pivot.tests.flows.victim import Victim
 from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
 
 
@@ -151,28 +149,6 @@ def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Pa
     # What was answered is not asked for again, though nothing was cached; only what was in flight is.
     assert again <= half * 2 // 3 - first_answers + 2 * 4
     assert_whole(tmp_path / "store")
-
-
-@pytest.mark.xdist_group("kill")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_with_the_labels_that_it_wrote(
-    victim: Victim, tmp_path: Path, how: signal.Signals
-) -> None:
-    root = tmp_path / "store"
-    with served(coach, slots=4) as server:
-        # Twelve shards, because a run that Ctrl-C ends stores what is answered.
-        config = config_of({"frozenlake": 12}, rollouts=6, teacher=part(server, max_concurrency=4))
-        pivot.build(config, tmp_path / "whole")
-        all_answers = server.log.answered
-        victim.run("build", root, config, die_at="/.receipts/label-v1/frozenlake/00001.json", how=how)
-        assert (root / ".receipts/label-v1/frozenlake/00000.json").exists()
-        assert not (root / "manifest.json").exists()
-        assert_nothing_is_torn(root)
-        answered = server.log.answered
-        assert pivot.build(config, root).unanswered == 0
-        assert 0 < server.log.answered - answered < all_answers
-    assert tables_of(root) == tables_of(tmp_path / "whole")
-    assert_whole(root)
 
 
 class Telegrapher(GuidanceWriter):

@@ -18,7 +18,7 @@ from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
 from pivot.datasets.verify.verify import verify_store
-from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.flows.victim import Victim
 from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, MODEL, ChatServer, number_of, served, walker
@@ -186,30 +186,6 @@ def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
     assert steps["response_token_ids"].list.len().to_list() == [5] * len(steps)
     assert steps["response_logprobs"].to_list() == [[-0.25, -0.5, -0.75, -1.0, -1.25]] * len(steps)
     assert all(body["logprobs"] and body["return_token_ids"] for body in server.log.bodies)
-
-
-@pytest.mark.xdist_group("kill")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
-    victim: Victim, tmp_path: Path, how: signal.Signals
-) -> None:
-    root = tmp_path / "store"
-    with served(slots=4) as server:
-        # Many shards, because a run that Ctrl-C ends finishes shards in progress.
-        config = config_at(server, {"sokoban": 24}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
-        pivot.build(config, tmp_path / "whole")
-        steps = server.log.answered
-        # With four requests at a time, one of the first three shards is written then, and others are in progress.
-        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00003.json", how=how)
-        assert finished_shards(root)
-        assert not (root / "manifest.json").exists(), "it was too late to kill it"
-        assert_nothing_is_torn(root)
-        answered = server.log.answered
-        assert pivot.build(config, root).pending_episodes == 0
-        again = server.log.answered - answered
-    assert tables_of(root) == tables_of(tmp_path / "whole")
-    assert 0 < again < steps
-    assert_whole(root)
 
 
 def finished_shards(root: Path) -> list[str]:

@@ -15,10 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
-from pivot.core.errors import ConfigError, PivotError, ServerGoneError, StoreError
+from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.stages import LabelStage, RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
@@ -29,7 +28,7 @@ from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment
 from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
-from pivot.tests.models.chat_server import MODEL, served, stop_after
+from pivot.tests.models.chat_server import MODEL, served
 
 TASKS = {"sokoban": 6, "frozenlake": 6}
 
@@ -192,29 +191,6 @@ def test_groups_give_all_workers_work_and_keep_the_order(small_store: Path) -> N
 
 
 # The end of a run
-
-
-def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    with served(slots=4) as server:
-        config = config_at(server, {"sokoban": 24}, rollouts=2, patience_seconds=1.0, max_concurrency=4)
-        config |= {"tasks_per_shard": 1}
-        build(config, tmp_path / "whole")
-        # Three workers have at most half of the 24 shards open, so that some are finished by then.
-        gone = stop_after(server, server.log.answered * 3 // 4)
-        began = time.monotonic()
-        # A worker that starts only after the server went away finds none at its first check.
-        with pytest.raises(
-            ServerGoneError, match=r"no (answer from http://127.* are kept|server answers at http://127)"
-        ):
-            build(config, tmp_path / "store", 3)
-        assert time.monotonic() - began < 120  # of the default 180
-        gone.join()
-        answered = server.log.answered
-        server.start()
-        assert build(config, tmp_path / "store", 3).pending_episodes == 0
-    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    steps = len(load_store(tmp_path / "store").steps.collect())
-    assert server.log.answered < answered + steps, "what was finished was kept"
 
 
 @pytest.mark.parametrize("raised", [ConfigError("the balance is spent"), StoreError("the disk is full")])
