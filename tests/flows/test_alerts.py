@@ -52,24 +52,11 @@ class Prometheus:
     def __init__(self, now: float, series: Series, history: Series | None = None) -> None:
         self.now, self.series, self.history = now, series, history or {}
 
-    def fires(self, alert: str) -> bool:
-        """Whether an alert has a sample."""
-        value = self._value(promql.parse(RULES[alert]["expr"]))
-        assert isinstance(value, dict)
-        return bool(value)
-
-    def alarms(self) -> set[tuple[str, str]]:
-        """Return the alerts that fire, with the deployment of each."""
-        alarms: set[tuple[str, str]] = set()
-        for name, rule in RULES.items():
-            value = self._value(promql.parse(rule["expr"]))
-            assert isinstance(value, dict)
-            alarms |= {(name, dict(labels).get("deployment", "")) for labels in value}
-        return alarms
-
     def firing(self) -> set[str]:
-        """Return the names of the alerts that fire."""
-        return {name for name in RULES if self.fires(name)}
+        """Return the names of the alerts that fire, those with a sample."""
+        values = {name: self._value(promql.parse(rule["expr"])) for name, rule in RULES.items()}
+        assert all(isinstance(value, dict) for value in values.values())
+        return {name for name, value in values.items() if value}
 
     def _value(self, node: Any) -> Vector | float:
         if isinstance(node, promql.ParenExpr):

@@ -37,10 +37,6 @@ class Shown(Artifacts):
     def _put(self, what: str, kind: str, data: Any, description: str) -> None:
         self.shown.append((what, kind, data, description))
 
-    def table_of(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table."""
-        return next(json.loads(data) for what, _, data, _ in self.shown if what == name)
-
 
 class Clock:
     """A clock that a test sets."""

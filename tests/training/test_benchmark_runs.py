@@ -26,7 +26,6 @@ from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
 
-LOCATE = ("locate", "full")
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
 
 
