@@ -226,7 +226,7 @@ def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return round(float(np.mean(values)), 3) if values else None
 
 
-# What is to run
+# Runs of the study
 
 
 def jobs(games: Sequence[str], work: Path, most_seeds: int = MANY) -> list[Job]:
@@ -313,7 +313,7 @@ def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
             print(f"{number}/{len(missing)} {what}, {row['cpu_seconds']} s", flush=True)  # noqa: T201
 
 
-# What came out
+# Results
 
 
 def done_table(rows: Sequence[Row], chosen: Sequence[Job]) -> str:

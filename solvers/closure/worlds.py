@@ -299,7 +299,7 @@ class Copies(World):
     _last: Env = None
 
     def _at(self, handle: Any, path: Path) -> Env:
-        """Copy; see the base class."""
+        """Restore a copy; see the base class."""
         self._last = deepcopy(handle)
         return self._last
 

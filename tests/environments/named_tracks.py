@@ -9,7 +9,7 @@ from pivot.tests.environments.tracks import GOAL, TRAP, WALK, Track
 
 
 class Named(Track):
-    """A track whose trap pays as much as the goal; only a word in ``info`` distinguishes them."""
+    """A track whose trap pays as much as the goal; only a word in ``info`` distinguishes trap and goal."""
 
     default = r"differ in info.outcome: .*'arrived', 'fallen'; .*'info.outcome==arrived', 'info.outcome==fallen'"
     rule = "info.outcome==arrived"
@@ -22,7 +22,7 @@ class Named(Track):
 
 
 class Numbered(Named):
-    """A track on which a number in a part of ``info`` distinguishes them; other steps have a number, too."""
+    """A track on which a number in a part of ``info`` distinguishes trap and goal; all steps have one."""
 
     default = r"differ in info.result.code: '1', '2'; .*'info.result.code==1'"
     rule = "info.result.code==1"
@@ -52,7 +52,7 @@ class Crashing(Named):
 
 
 class NamedInParts(Named):
-    """A track on which a flag of its own name in a part of ``info`` distinguishes them."""
+    """A track on which a flag in a part of ``info`` distinguishes trap and goal."""
 
     default = r"info.stats.solved is False at an end that pays .* is info.stats.solved"
     rule = "info.stats.solved"
@@ -62,7 +62,7 @@ class NamedInParts(Named):
 
 
 class NamedInText(Named):
-    """A track on which a word of the observation distinguishes them."""
+    """A track on which a word of the observation distinguishes trap and goal."""
 
     default = r"differ in observation.news: 'arrived', 'fallen'"
     rule = f"{tracks.__name__}:arrived"
@@ -83,7 +83,7 @@ class NamedInText(Named):
 
 
 class NamedInNumbers(NamedInText):
-    """A track on which a number of the observation distinguishes them."""
+    """A track on which a number of the observation distinguishes trap and goal."""
 
     default = r"differ in observation\[1\]: '1', '2'; .*'terminated and reward>0' if all of them are"
 

@@ -83,7 +83,7 @@ class Victim:
                 the end of its path.
             workers: processes of a build or an export.
             how: what the run dies of: a kill, or Ctrl-C.
-            who: what of the run a kill meets.
+            who: which processes of the run a kill ends.
             env: further variables of its environment.
         """
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -199,7 +199,7 @@ def test_axe_finds_nothing(browser: Any, sites: dict[str, Path], scheme: str) ->
 
 
 def addresses(name: str) -> list[tuple[str, str]]:
-    """Every kind of page of the site, and what shows that it is there."""
+    """Return an address of every kind of page, with an element to wait for."""
     return [
         ("", ".failure img.frame"),
         ("#/episodes?sort=-return&outcome=failed", ".row"),

@@ -31,7 +31,7 @@ def fillings(room: str, boxes: int) -> dict[str, int | None]:
 
 
 def test_every_state_of_a_level_is_known() -> None:
-    """The map has its distance, and those after each action."""
+    """The map has the distance of each state, also after each action."""
     room = "######\n#  . #\n#    #\n##.  #\n######"
     for boxes, count in ((1, 11 * 10), (2, 55 * 9)):
         reference = fillings(room, boxes)

@@ -76,7 +76,7 @@ class Prediction:
     credit: tuple[float, ...] | None = None
     """For items ``credit``, in place of a reply: the credit of each turn, any scale, higher is better."""
     value: tuple[float, ...] | None = None
-    """Next to ``credit``: worth of the state after each turn; by default the running sum of ``credit``."""
+    """With ``credit``: value of the state after each turn; by default the running sum of ``credit``."""
     reach: tuple[Chance, ...] | None = None
     """Next to ``credit``: probability that the goal is within reach after each turn, for the calibration."""
     detail: str | None = None

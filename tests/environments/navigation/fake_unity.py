@@ -2,7 +2,7 @@
 
     fake_unity.py FOLDER ACTION=WHAT,... [what AI2-THOR adds]
 
-It leaves what it was started with, and the actions it got, in the folder. Only the first one of a folder misbehaves: it
+It writes its arguments, and the actions it got, to the folder. Only the first one of a folder misbehaves: it
 ``dies`` (or is ``late`` to), ``hangs``, ``aborts`` or is ``slow`` at an action, or at ``boot``.
 """
 

@@ -109,7 +109,7 @@ def test_a_build_of_ones_own_runs_without_a_display(
     assert "ChangeQuality" in names  # as on AI2-THOR's platform without a display
     assert actions[names.index("Initialize")].items() >= SETTINGS.items()
 
-    assert world.act("lookdown")  # hangs; the next process is brought to the same step
+    assert world.act("lookdown")  # hangs; the next process repeats the episode
     assert gone(machine)
     assert world.state.pose.x == pytest.approx(START.pose.x + 0.5)
     world.close()

@@ -184,7 +184,7 @@ def test_a_document_that_times_out_twice_stays_pending(monkeypatch: pytest.Monke
         for _ in range(2):
             with pytest.raises(SimulatorError, match="overloaded"):
                 env.step(document)
-        assert monotonic() - started < 120  # of the default 240 of four workers
+        assert monotonic() - started < 120  # instead of 240 for four workers
     assert env.snapshot() == before
     assert env.step(GOOD)[4]["valid_svg"]
     pool._pool.close()
