@@ -237,7 +237,7 @@ def facts(store: Path) -> pl.DataFrame:
 LATER = ("label-v2", "export-v2-staged", "export-v1", "label-v1")
 
 
-# What counts as permission
+# Permissions
 
 
 def test_permission_ends_with_the_call(stranger: Stranger, tmp_path: Path) -> None:

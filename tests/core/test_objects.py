@@ -200,7 +200,7 @@ def test_a_missing_bucket_is_named_within_seconds(s3: ObjectServer) -> None:
     for use in (storage.entries, storage.listing, lambda: storage.stat("x"), lambda: storage.write_bytes("x", b"")):
         with pytest.raises(StoreError, match=rf"bucket s3://nowhere does not exist at {s3.url}; create it, or fix"):
             use()
-    assert time.monotonic() - began < 30  # a request has 40
+    assert time.monotonic() - began < 30  # a request has 40 s
 
 
 @pytest.mark.parametrize("listens", [False, True])
@@ -217,7 +217,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         began = time.monotonic()
         with pytest.raises(StoreError, match=rf"{url} cannot be reached .*check that it runs and that AWS_END"):
             open_storage(Url(f"s3://{BUCKET}/silent-{listens}")).entries()
-        assert time.monotonic() - began < 30  # a request has 40
+        assert time.monotonic() - began < 30  # a request has 40 s
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_a_side_without_rows_is_left_out(one_sided: Path) -> None:
 
 
 def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
-    """A policy that always wins leaves no label at all: no file of any, and every reader knows it."""
+    """A policy that always wins leaves no label and no file of labels, which every reader accepts."""
     perfect = {"skill": 1e9, "misread": 0, "blunder": 0, "bad_format": 0, "evenness": 0}
     policy = {"name": "scripted", "options": {"habits": {"sokoban": perfect}}}
     root = build_tiny(tmp_path / "store", "sokoban", policy=policy)

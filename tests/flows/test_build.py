@@ -208,7 +208,7 @@ def test_refresh_rebuilds_everything(built: Path, store: Path, tmp_path: Path) -
     assert_whole(store)
 
 
-# What is not a store
+# Folders that are no stores
 
 
 def test_a_folder_with_something_else_is_refused_and_kept(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_complete_store_on_a_read_only_disk_is_complete(small_disk: Path, buil
     assert "(already complete)" in " ".join(shown.split())
     with pytest.raises(StoreError, match="holds a run with another config"):
         pivot.build(CONFIG | {"seed": 1}, root)
-    # What needs a write is refused as before.
+    # Commands that write are refused as before.
     refused = pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable")
     with refused:
         pivot.build(CONFIG, root, refresh=True)

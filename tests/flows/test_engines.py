@@ -193,7 +193,7 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
     assert len({Path(name).stem for name in again}) <= 2 * PREFETCH_PER_CORE
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Pa
         again = server.log.answered - answered
     assert result.unanswered == 0
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    # What was answered is not asked for again, though nothing was cached; only what was in flight is.
+    # Only requests in flight are sent again, though nothing was cached.
     assert again <= half * 2 // 3 - first_answers + 2 * 4
     assert_whole(tmp_path / "store")
 

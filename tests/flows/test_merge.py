@@ -138,7 +138,7 @@ def test_verify_finds_other_levels_than_those_of_the_rows(merged: Path, tmp_path
     assert any("the run does not make" in each for each in verify_store(root, Reporter()).problems)
 
 
-# What is refused, and what a kill leaves
+# Refusals and kills
 
 
 def _other_policy(root: Path) -> None:

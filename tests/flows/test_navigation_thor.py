@@ -185,7 +185,7 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
     root = tmp_path / "store"
     result = build(files, root)
     assert result.pending_episodes == 0
-    # One for the check, one for all episodes of the process, one that replays for the labels.
+    # One start for the check, one for all episodes of the process, one for the replay of labels.
     assert len(unity.controllers) == 3
     episodes, labels = rows(root, "episodes"), rows(root, "labels")
     assert episodes["backend"].unique().to_list() == ["thor"]

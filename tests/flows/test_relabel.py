@@ -63,7 +63,7 @@ def _labels(root: Path) -> pl.DataFrame:
     return load_store(root).labels.drop("label_version").collect()
 
 
-# What it does
+# Changes
 
 
 def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Path) -> None:

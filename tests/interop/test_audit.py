@@ -420,7 +420,7 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
 
 
 def test_examples_before_boards_and_unusable_replies_have_a_remedy(tmp_path: Path) -> None:
-    """A success that the examples do not change does not confirm them either."""
+    """A success whose replay equals with and without the examples does not confirm them."""
     rows = []
     for n, moves in enumerate((*WINS, ["invalid", *FIRST[:4]], ["left", "invalid", *FIRST[:2], "invalid"], FIRST)):
         env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))

@@ -96,7 +96,7 @@ def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again()
         with pytest.raises(PolicyError, match="sent an answer of more than"):
             asyncio.run(ask(server.url))
         assert server.log.faults["endless"] == 1
-        # What the client took is what it kept, and a few buffers of the operating system.
+        # The client took what it kept, and a few buffers of the operating system.
         assert server.log.endless_bytes < HUGE / 2
 
 

@@ -1,4 +1,4 @@
-"""A search over whole turns that only plays the environment."""
+"""A search over whole turns, by steps of the environment alone."""
 
 import random
 

@@ -69,7 +69,7 @@ class SftConfig(Settings):
     shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)
     """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 
-    # What one call does; not part of the stored config.
+    # Settings of one call; not part of the stored config.
 
     out: Path | None = Field(default=None, exclude=True)
     """Folder of the run: checkpoints/, final/, run.json, loss.png; required unless ``check_only`` or ``dry_run`` is

@@ -285,7 +285,7 @@ class BoostedTrees:
         pivot = self._pivot(rows)
         pivot = pivot / pivot.sum() if pivot.sum() else np.full(len(pivot), 1 / len(pivot))
         (mode,) = likeliest(*self._modes([rows[int(pivot.argmax())]]))
-        # What was lost stays lost.
+        # A lost goal stays lost.
         reach = None if self._reach is None else np.minimum.accumulate(self._reach(rows))
         return Judgement(
             pivot,

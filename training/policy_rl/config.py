@@ -174,7 +174,7 @@ class RlConfig(Settings):
     shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)
     """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 
-    # What one call does; not part of the stored config.
+    # Settings of one call; not part of the stored config.
 
     out: Path | None = Field(default=None, exclude=True)
     """Folder of checkpoints and results: an empty one, or that of the run to resume."""

@@ -180,7 +180,7 @@ class StandInController:
         return event
 
 
-# What can go wrong in a call
+# Faults of a call
 
 
 def raising(error: Callable[[], BaseException]) -> Fault:
