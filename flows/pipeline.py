@@ -17,7 +17,7 @@ from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.store.dataset_rows import ShardSplit, plan_split
-from ..datasets.store.location import refuse_inside_store, refuse_unfinished_merge
+from ..datasets.store.location import marks_in, refuse_inside_store, refuse_unfinished_merge
 from ..datasets.store.run import Run
 from ..datasets.store.schema import STORE_TABLES
 from ..datasets.store.stages import (
@@ -139,7 +139,7 @@ def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) 
         preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
-    for name in (MANIFEST, DATABASE):  # from now on the store is unfinished
+    for name in (MANIFEST, DATABASE, *marks_in(store.storage)):  # unfinished from now on, and no prune removes it
         store.storage.delete(name)
     if refresh:
         for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):

@@ -18,6 +18,7 @@ from ..core.errors import ConfigError, NoStoreError, StoreError
 from ..core.progress import Reporter
 from ..core.storage import Address, Storage, Url, open_storage, parse_address
 from ..core.storage.lease import LOCK
+from ..datasets.store.location import is_store, marks_in
 from ..datasets.store.nights import finished_nights, write_nights_card
 from ..datasets.store.store import MANIFEST, RUN
 from ..insight.report.site import MARKER
@@ -27,11 +28,11 @@ OWNER = ".owner.json"
 """File of a night that names the deployment whose retention may remove the night."""
 FULL = 64 * 2**20
 """Free bytes of the disk below which a night is removed at once instead of a day after it was marked."""
-_MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
-"""The former manifest of a marked night, with the day of the mark."""
-_OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal")
-_OWN_FILES = re.compile(r"\.receipts/.+\.json|\.tmp.*", re.DOTALL)
+_OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal", ".receipts/origin.json")
+_OWN_FILES = re.compile(r"\.receipts/(.+/)+\d+\.json|\.tmp/.*", re.DOTALL | re.ASCII)
 """Files of a store that its manifest does not name."""
+_DAMAGED = ""
+"""Owner of nights whose owner file cannot be read, which nobody has."""
 
 
 class RetentionError(ConfigError):
@@ -141,43 +142,68 @@ def prune(
     """
     retention = Retention.parse(keep)
     root, reporter = parse_address(root), reporter or Reporter()
-    storage, pruned, today = open_storage(root), Pruned(dry_run), today or datetime.now(UTC).date()
+    pruned, today = Pruned(dry_run), today or datetime.now(UTC).date()
+    finished, marked = _nights_of(root, owner, pruned)
+    expired = retention.expired([*finished], today)
+    if not (yes or dry_run):
+        _check_extent(root, [*finished], expired, today)
+    reporter.start(STAGE, len(marked) + len(expired))
+    full = _is_full(root)
+    for name in marked:  # first, because this frees the space that a full disk lacks
+        if now or full or _marked_on(open_storage(root / name)) < today:
+            _safely(_remove_night, root / name, pruned, marked[name])
+        reporter.advance(STAGE, 1)
+    stayed = 0
+    if expired and not (dry_run or full):
+        try:
+            write_nights_card(root, expired, create=False)
+        except StoreError:  # a quota may be exhausted where the disk is not full
+            if not now:
+                raise
+            full = True
+    for name in expired:
+        if not _safely(_mark, root / name, pruned, today, finished[name]):
+            stayed += 1
+        elif now or full:
+            _safely(_remove_night, root / name, pruned, finished[name])
+        reporter.advance(STAGE, 1)
+    if (stayed or (full and (marked or expired))) and not dry_run:
+        write_nights_card(root, create=False)
+    reporter.finish(STAGE)
+    return pruned
+
+
+def _nights_of(root: Address, owner: str | None, pruned: Pruned) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Return the finished and the marked nights of an owner (None: of whoever owns them all), with their owners.
+
+    Raises:
+        StoreError, ConfigError: as :func:`prune`.
+    """
+    storage = open_storage(root)
+    if owner == _DAMAGED:
+        raise ConfigError("owner: found an empty name, expected that of a deployment; leave it out to mean all nights")
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a folder of nights")
     storage.check_contents()
     if storage.stat(RUN) is not None:
         raise ConfigError(f"{root} is one store, expected a folder of nights, such as {root.parent}")
     finished = [name for name in finished_nights(root) if _is_day(name)]
-    days = [name for name in storage.entries() if _is_day(name) and storage.stat(name) is None]
-    marked = [name for name in days if _is_half_removed(open_storage(root / name))]
+    days = {name: open_storage(root / name) for name in storage.entries() if _is_day(name) and not storage.stat(name)}
+    marked = [name for name, night in days.items() if _is_half_removed(night)]
     if not finished and not marked:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
-    leftovers = [name for name in marked if _holds_nothing(open_storage(root / name))]  # without an owner file
-    owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked] if name not in leftovers}
-    if owner is None and len(different := Counter(owners.values())) > 1:
-        shown = ", ".join(f"{count} of {name or 'nobody'}" for name, count in different.items())
+    empty = {name: None for name in marked if days[name].sizes().keys() <= {LOCK}}  # without an owner file
+    owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked] if name not in empty}
+    different = Counter(each for each in owners.values() if each != _DAMAGED)
+    shown = ", ".join(f"{count} of {name or 'nobody'}" for name, count in different.items())
+    if owner is None and len(different) > 1:
         raise ConfigError(f"{root} holds nights of several owners ({shown}); choose one with --owner NAME")
-    finished = [name for name in finished if owner in (None, owners[name])]
-    marked = [name for name in marked if name in leftovers or owner in (None, owners[name])]
-    expired = retention.expired(finished, today)
-    if not (yes or dry_run):
-        _check_extent(root, finished, expired, today)
-    reporter.start(STAGE, len(marked) + len(expired))
-    full = now or _is_full(root)
-    for name in marked:  # first, because this frees the space that a full disk lacks
-        if full or _marked_on(open_storage(root / name)) < today:
-            _safely(_remove_night, root / name, pruned)
-        reporter.advance(STAGE, 1)
-    if expired and not (dry_run or full):
-        write_nights_card(root, expired, create=False)
-    for name in expired:
-        if _safely(_mark, root / name, pruned, today, owners[name]) and full:
-            _safely(_remove_night, root / name, pruned)
-        reporter.advance(STAGE, 1)
-    if full and expired and not dry_run:
-        write_nights_card(root, create=False)
-    reporter.finish(STAGE)
-    return pruned
+    if owner is not None and owner not in different:
+        pruned.kept.append(f"{root} holds no night of {owner}, but {shown or 'none that names an owner'}")
+    owners = {name: each for name, each in owners.items() if each != _DAMAGED and owner in (None, each)} | empty
+    return {name: owners[name] for name in finished if name in owners}, {
+        name: owners[name] for name in marked if name in owners
+    }
 
 
 def _check_extent(root: Address, finished: list[str], expired: list[str], today: date) -> None:
@@ -215,48 +241,47 @@ def _is_day(name: str) -> bool:
     return True
 
 
-def _mark_in(night: Storage) -> str | None:
-    return next((name for name in night.entries() if _MARK.fullmatch(name)), None)
-
-
 def _marked_on(night: Storage) -> date:
-    mark = _mark_in(night)
-    return date.min if mark is None else date.fromisoformat(mark[len(".removed-") : -len(".json")])
+    return max(marks_in(night).values(), default=date.min)
 
 
 def _is_half_removed(night: Storage) -> bool:
-    """Whether a prune left it: with a mark and no manifest, or at the very end an empty folder."""
-    return night.stat(MANIFEST) is None and (_mark_in(night) is not None or night.sizes().keys() <= {LOCK})
-
-
-def _holds_nothing(night: Storage) -> bool:
-    """Whether at most the mark is left, the last file that a prune removes."""
-    return all(name == LOCK or _MARK.fullmatch(name) for name in night.sizes())
+    """Whether a prune left it: with a mark and no manifest, or at the very end with its owner, or empty."""
+    return night.stat(MANIFEST) is None and (bool(marks_in(night)) or night.sizes().keys() <= {LOCK, OWNER})
 
 
 def _owner_of(night: Address, pruned: Pruned) -> str | None:
-    """Return the owner of a night; None if nobody owns it, "?" if its owner file cannot be read."""
+    """Return the owner of a night; None if nobody owns it, ``_DAMAGED`` if that cannot be read."""
     storage = open_storage(night)
-    if storage.stat(OWNER) is None:
-        return None
     try:
-        return str(storage.read_json(OWNER)["owner"])
+        if OWNER in storage.entries():
+            owner = storage.read_json(OWNER)["owner"]
+            if not isinstance(owner, str) or owner == _DAMAGED:
+                raise TypeError(f"found {owner!r}, expected a name")
+            return owner
     except (StoreError, KeyError, TypeError) as error:
         pruned.kept.append(f"{night}/{OWNER} names no owner ({error}); repair or remove it")
-        return "?"
+        return _DAMAGED
+    if storage.stat(RUN) is not None and not is_store(night):
+        pruned.kept.append(f"{night}/{RUN} is not that of a PIVOT store, so the folder is not a night")
+        return _DAMAGED
+    return None
 
 
 def own(night: Address, owner: str) -> None:
-    """Write the owner file of a night that a deployment begins or resumes.
+    """Write the owner file of a night that a deployment begins; a store that nobody owns stays without.
 
     Raises:
-        ConfigError: the night has another owner.
+        ConfigError: the night has another owner. StoreError: another run writes it.
     """
+    storage = open_storage(night)
+    if OWNER not in storage.entries() and all(name.startswith(".") for name in storage.entries()):
+        with storage.lock() as leased:  # of two deployments that begin the same night, one is refused
+            if OWNER not in storage.entries():
+                open_storage(leased).write_json(OWNER, {"owner": owner})
     there = _owner_of(night, pruned := Pruned(dry_run=False))
     if there not in (None, owner):
         raise ConfigError(next(iter(pruned.kept), f"{night} belongs to {there}, expected {owner}; choose another out"))
-    if there is None:
-        open_storage(night).write_json(OWNER, {"owner": owner})
 
 
 def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> bool:
@@ -278,8 +303,8 @@ def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> boo
     return True
 
 
-def _remove_night(night: Address, pruned: Pruned) -> bool:
-    """Remove the files of a marked night and its report, unless it was built again."""
+def _remove_night(night: Address, pruned: Pruned, owner: str | None) -> bool:
+    """Remove the files of a marked night and its report, unless it was built again or has another owner meanwhile."""
     storage = open_storage(night)
     if writer := storage.writer():
         pruned.kept.append(f"{night} is being written by process {writer}")
@@ -288,15 +313,15 @@ def _remove_night(night: Address, pruned: Pruned) -> bool:
     if not pruned.dry_run:
         with storage.lock() as leased:
             locked = open_storage(leased)
-            if not _is_half_removed(locked):
-                pruned.kept.append(f"{night} was finished again meanwhile")
+            if not _is_half_removed(locked) or _owner_of(leased, pruned) != owner:
+                pruned.kept.append(f"{night} has changed since it was looked at; prune again")
                 return False
-            _remove_report(night.parent / f"{night.name}-report", pruned)
+            _remove_report(night, pruned)
             strange = _empty_store(locked)
             if not strange and not storage.remote:
                 open_storage(night.parent).delete(night.name)
     else:
-        _remove_report(night.parent / f"{night.name}-report", pruned)
+        _remove_report(night, pruned)
     for name in strange:
         sizes.pop(name)
         pruned.kept.append(f"{night}/{name} was not written by a run")
@@ -306,21 +331,20 @@ def _remove_night(night: Address, pruned: Pruned) -> bool:
 
 
 def _empty_store(night: Storage) -> list[str]:
-    """Remove the files of a marked store, owner and mark last; return the names of files that no run wrote."""
-    mark, names = _mark_in(night), list(night.sizes())
-    named = _files(night, mark) if mark is not None else set[str]()
+    """Remove the files of a marked store, mark and owner last; return the names of files that no run wrote."""
+    marks, names = marks_in(night), list(night.sizes())
+    named = _files(night, max(marks)) if marks else set[str]()
     strange = [name for name in names if not (name in named or name in _OWN or _OWN_FILES.fullmatch(name))]
-    strange = [name for name in strange if not _MARK.fullmatch(name)]
+    strange = [name for name in strange if name not in marks]
     for entry in night.entries():
-        if entry in (mark, OWNER, LOCK) or entry in strange:
+        if entry in (*marks, OWNER, LOCK) or entry in strange:
             continue
         inside = [name for name in strange if name.startswith(f"{entry}/")]
         for name in [each for each in names if each.startswith(f"{entry}/")] if inside else [entry]:
             if name not in inside:
                 night.delete(name)
-    for name in (OWNER, mark):
-        if name is not None:
-            night.delete(name)
+    for name in (*sorted(marks), OWNER):
+        night.delete(name)
     return strange
 
 
@@ -336,10 +360,17 @@ def _files(night: Storage, manifest: str) -> set[str]:
         raise StoreError(f"{night.address(manifest)} lists no files; restore it from a copy") from error
 
 
-def _remove_report(folder: Address, pruned: Pruned) -> None:
+def _remove_report(night: Address, pruned: Pruned) -> None:
+    """Remove the report of a night: a folder next to it whose marker names the run of the night."""
+    folder, parent = night.parent / f"{night.name}-report", open_storage(night.parent)
     storage = open_storage(folder)
-    if storage.stat(MARKER) is None and (not storage.exists() or storage.entries()):
-        return  # neither a report nor the rest of a partly removed one
+    if parent.stat(folder.name) is not None or (storage.stat(MARKER) is None and storage.entries()):
+        return  # somebody's file, or somebody's folder
+    if storage.stat(MARKER) is not None:
+        marker, run = storage.read_json(MARKER), open_storage(night).read_json(RUN) if is_store(night) else {}
+        if not isinstance(marker, dict) or marker.get("run_id") != run.get("run_id"):
+            pruned.kept.append(f"{folder} is the report of another store")
+            return
     storage.check_contents()
     sizes = storage.sizes()
     if not pruned.dry_run:

@@ -1,6 +1,9 @@
 """Stores around and inside a folder, for messages about a folder that is not a store."""
 
 import os
+import re
+from contextlib import suppress
+from datetime import date
 from itertools import islice
 from pathlib import Path
 
@@ -9,6 +12,8 @@ from ...core.storage import Address, Storage, open_storage
 
 RUN = "run.json"
 MANIFEST = "manifest.json"
+_MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
+"""The former manifest of a store that will be removed, with the day on which a prune marked it."""
 ORIGIN = ".receipts/origin.json"
 """Record of a merge: the source stores, written first, so that only a merge resumes the new store."""
 _NAMED = 3
@@ -50,16 +55,26 @@ def _enclosing_store(root: Address) -> Path | None:
     """Return the innermost store that a local folder is in."""
     if not isinstance(root, Path):
         return None
-    return next((each for each in Path(os.path.realpath(root)).parents if _is_store(each)), None)
+    return next((each for each in Path(os.path.realpath(root)).parents if is_store(each)), None)
 
 
 def _stores_in(root: Address, names: list[str]) -> list[Path]:
     """Return the first stores directly below a local folder."""
     below = (root / name for name in names) if isinstance(root, Path) else iter(())
-    return list(islice((each for each in below if _is_store(each)), _NAMED))
+    return list(islice((each for each in below if is_store(each)), _NAMED))
 
 
-def _is_store(folder: Path) -> bool:
+def marks_in(storage: Storage) -> dict[str, date]:
+    """Return the days of the marks in a store by their names; a build that resumes the store removes them."""
+    days: dict[str, date] = {}
+    for name in storage.entries():
+        if match := _MARK.fullmatch(name):
+            with suppress(ValueError):
+                days[name] = date.fromisoformat(match[1])
+    return days
+
+
+def is_store(folder: Address) -> bool:
     """Return whether a folder has the ``run.json`` of a store; the one of a training run has no run id."""
     try:
         content = open_storage(folder).read_json(RUN)

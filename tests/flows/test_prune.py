@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
+from unittest.mock import ANY
 from uuid import UUID
 
 import pivot
@@ -57,7 +58,8 @@ def nights_in(folder: Path, template: Path, days: Iterable[str]) -> None:
     for day in days:
         shutil.copytree(template, folder / day)
         (folder / f"{day}-report").mkdir()
-        (folder / f"{day}-report" / "report.json").write_text('{"report": "pivot"}')
+        run_id = json.loads((template / "run.json").read_text())["run_id"]
+        (folder / f"{day}-report" / "report.json").write_text(json.dumps({"report": "pivot", "run_id": run_id}))
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +184,10 @@ def test_a_night_is_marked_and_goes_another_day_or_comes_back(night: Path, tmp_p
     }
     assert not (folder / days[0]).exists() and not (folder / f"{days[0]}-report").exists()
     assert_whole(folder / days[1])
+    (folder / days[1] / "manifest.json").rename(folder / days[1] / ".removed-2026-01-30.json")
+    pivot.build(config_of(1, rollouts=1), folder / days[1])  # so does a build that resumes it
+    assert not [*(folder / days[1]).glob(".removed-*")]
+    assert_whole(folder / days[1])
 
 
 def owned(folder: Path, template: Path, owners: dict[str, str | None]) -> None:
@@ -212,6 +218,39 @@ def test_a_deployment_removes_its_own_nights_alone(night: Path, tmp_path: Path) 
         assert {path.name[:10] for path in folder.glob("*-report")} == (others | {mine[-1]}) - {"2026-01-08"}
         if len(set(owners.values())) > 1:
             assert "holds nights of several owners" in refused("prune", folder, "--keep", "1", "--yes")
+
+
+def test_what_only_looks_like_a_night_stays(night: Path, tmp_path: Path) -> None:
+    """Forged owners, stores of other tools, reports of other stores and a mark without a day are not removed."""
+    owned(tmp_path, night, dict.fromkeys(("2026-01-01", "2026-01-02", "2026-01-03"), "mine"))
+    strange = ['{"owner": ["mine"]}', '{"owner": null}', '["mine"]', '""', "", '{"owner": "mine "}']
+    for day, text in enumerate(strange, 1):
+        shutil.copytree(night, tmp_path / f"2025-01-0{day}")
+        (tmp_path / f"2025-01-0{day}" / OWNER).write_text(text)
+    shutil.copytree(night, tmp_path / "2025-02-01")
+    (tmp_path / "2025-02-01" / "manifest.json").rename(tmp_path / "2025-02-01" / ".removed-2025-02-31.json")
+    (tmp_path / "2025-02-01" / OWNER).write_text('{"owner": "mine"}')
+    nights_in(tmp_path, night, ["2025-03-01"])
+    shutil.rmtree(tmp_path / "2025-03-01")
+    (tmp_path / "2025-03-01").mkdir()
+    (tmp_path / "2026-01-02-report" / "report.json").write_text('{"run_id": "of another store"}')
+    before = {name: size for name, size in on_disk(tmp_path).items() if name[:11] not in ("2026-01-01/", "2026-01-02/")}
+    pruned = pivot.prune(tmp_path, keep="1", owner="mine", now=True, yes=True)
+    assert before.items() - on_disk(tmp_path).items() == {("2026-01-01-report/report.json", ANY)}
+    assert not (tmp_path / "2026-01-01").exists() and not (tmp_path / "2026-01-02").exists()
+    assert "is the report of another store" in "".join(pruned.kept)
+    for owner in ("None", "?", "mi"):
+        pruned = pivot.prune(tmp_path, keep="1", owner=owner, now=True, yes=True)
+        assert not pruned.removals and f"holds no night of {owner}, but 1 of mine" in "".join(pruned.kept)
+    assert "found an empty name" in refused("prune", tmp_path, "--keep", "1", "--owner", "")
+    for day, text in (("2025-01-01", '{"files": {"a": 1}}'), ("2025-01-02", "{}")):
+        (tmp_path / "else" / day).mkdir(parents=True)
+        (tmp_path / "else" / day / "run.json").write_text('{"name": "of another tool"}')
+        (tmp_path / "else" / day / "manifest.json").write_text(text)
+    others = on_disk(tmp_path / "else")
+    nights_in(tmp_path / "else", night, ["2026-01-01"])
+    assert not pivot.prune(tmp_path / "else", keep="1", now=True, yes=True).removals
+    assert others.items() <= on_disk(tmp_path / "else").items()
 
 
 def test_a_clock_that_is_behind_is_noticed(night: Path, tmp_path: Path) -> None:
@@ -282,7 +321,7 @@ def test_a_damaged_night_does_not_keep_the_others(night: Path, tmp_path: Path) -
     write_nights_card(tmp_path)
     (tmp_path / "2026-01-01" / "manifest.json").write_text("{")
     (tmp_path / "2026-01-04" / "run.json").write_text("{")
-    pruned = pivot.prune(tmp_path, keep="2", now=True)
+    pruned = pivot.prune(tmp_path, keep="1", now=True, yes=True)
     assert not (tmp_path / "2026-01-02").exists()
     assert any("2026-01-01" in line for line in pruned.kept)
     assert (tmp_path / "2026-01-01" / "manifest.json").read_text() == "{", "it was not made a mark"
@@ -325,6 +364,9 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole
     assert_whole(made)
+    (made / OWNER).unlink()
+    pruning.own(made, "mine")
+    assert not (made / OWNER).exists(), "a store that nobody owned is not taken over"
 
 
 class _Watch(Reporter):
