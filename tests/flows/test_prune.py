@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
-from unittest.mock import ANY
 from uuid import UUID
 
 import pivot
@@ -236,7 +235,7 @@ def test_what_only_looks_like_a_night_stays(night: Path, tmp_path: Path) -> None
     (tmp_path / "2026-01-02-report" / "report.json").write_text('{"run_id": "of another store"}')
     before = {name: size for name, size in on_disk(tmp_path).items() if name[:11] not in ("2026-01-01/", "2026-01-02/")}
     pruned = pivot.prune(tmp_path, keep="1", owner="mine", now=True, yes=True)
-    assert before.items() - on_disk(tmp_path).items() == {("2026-01-01-report/report.json", ANY)}
+    assert before.keys() - on_disk(tmp_path).keys() == {"2026-01-01-report/report.json"}
     assert not (tmp_path / "2026-01-01").exists() and not (tmp_path / "2026-01-02").exists()
     assert "is the report of another store" in "".join(pruned.kept)
     for owner in ("None", "?", "mi"):
