@@ -174,7 +174,7 @@ def prune(
 
 
 def _nights_of(root: Address, owner: str | None, pruned: Pruned) -> tuple[dict[str, str | None], dict[str, str | None]]:
-    """Return the finished and the marked nights of an owner (None: of whoever owns them all), with their owners.
+    """Return finished and marked nights with their owners: those of one owner, or all if no two owners differ.
 
     Raises:
         StoreError, ConfigError: as :func:`prune`.
