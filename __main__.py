@@ -56,7 +56,7 @@ def _interrupted(*_: object) -> NoReturn:
 def main() -> None:
     """Run the command line; from the first line on, Ctrl-C ends it with one line and status 130.
 
-    Before it, Ctrl-C meets the interpreter, so this module imports nothing that takes time.
+    Before it, the interpreter handles Ctrl-C, so this module imports nothing that takes time.
     """
     guard(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
     usual = [each for each in _INTERRUPTS if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)]

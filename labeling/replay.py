@@ -307,7 +307,7 @@ class Replays(AbstractContextManager["Replays"]):
                 raise DisagreementError("settings", f"{named[0]} names a place, which no row does")
             try:
                 self._replayers[key] = Replayer(env_type.from_settings(dict(episode.env_config)))
-            except ValueError as error:  # pydantic's ValidationError is one
+            except ValueError as error:  # includes pydantic's ValidationError
                 raise DisagreementError("settings", f"{error}") from error
             if len(self._replayers) > MOST_REPLAYERS:
                 self._replayers.popitem(last=False)[1].close()

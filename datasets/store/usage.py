@@ -24,7 +24,7 @@ class Usage(NamedTuple):
     cached: int
     """Answered by the call cache and paid for by another store: no try, no cost."""
     tries: int
-    """Number of attempts of the other requests."""
+    """Number of attempts of requests that the cache did not answer."""
     prompt_tokens: int
     """Tokens of the requests that were sent to a server that counts tokens."""
     completion_tokens: int

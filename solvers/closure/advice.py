@@ -73,7 +73,7 @@ def naming_code() -> Iterator[None]:
         yield
     except PivotError:
         raise
-    except (Exception, SystemExit) as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         frame = [each for each, _ in walk_tb(error.__traceback__)][-1]
         code = frame.f_code
         if str(frame.f_globals.get("__name__")).startswith("pivot."):

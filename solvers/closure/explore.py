@@ -247,7 +247,7 @@ def _clock(
     """Return the attributes that count turns."""
     try:
         return counters(env, actions, seed, options, _mask(env, actions), illegal=illegal == "invalid")
-    except (Exception, SystemExit) as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise CertifyError(
             f"{type(env.unwrapped).__name__} {raised(error)} while it was played; if an action is illegal in a state, "
             "exclude it in info['action_mask'], or pass illegal='invalid'; else repair the environment"

@@ -149,7 +149,7 @@ class GameSettings(Settings):
             return bare(env, observed=self.key == "observation")
         except NotAllowedError:
             raise
-        except (Exception, SystemExit) as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
             raise CertifyError(
                 f"gym.id={self.id!r} cannot be made: {raised(error)}; install its package (for "
                 "MiniGrid and gymnasium's toy text: pip install 'pivot-vlm[gym]'), and set gym.package to the module "
@@ -264,7 +264,7 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
         game = Game(env, level)
         members = [game.action(name) for name in actions]
         counted = counters(env, members, seed, game.options, game.mask, illegal=level.illegal == "invalid")
-    except (Exception, SystemExit) as error:  # foreign code
+    except (Exception, SystemExit) as error:  # foreign code may raise anything
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
             "for every seed, and an answer to every action; if an action is illegal in a state, exclude it in "
@@ -368,7 +368,7 @@ class Game:
             try:
                 with self._staying():
                     answer = self.env.step(self.action(name))
-            except Exception as error:  # foreign code
+            except Exception as error:  # foreign code may raise anything
                 if isinstance(error.__cause__, SystemExit) or self._whole(again=True) != before:
                     raise
                 return None
@@ -391,7 +391,7 @@ class Game:
         """
         try:
             return self.env.render()
-        except (Exception, SystemExit) as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
             raise CertifyError(
                 f"gym.id={self.level.id!r}: render of {type(self.env.unwrapped).__name__} {raised(error)}; expected an "
                 "RGB picture of every state; repair the environment, or wrap it in one that draws"
@@ -424,7 +424,7 @@ class Game:
             try:
                 if fits(self.env, float(reward), info):
                     return mode
-            except Exception as error:  # foreign code
+            except Exception as error:  # foreign code may raise anything
                 raise CertifyError(f"gym.failure_modes: the predicate of {mode!r} raised {error!r}") from error
         return None
 

@@ -255,7 +255,7 @@ def parts_of(value: Any) -> list[Part]:
         return [*parts, *_attributes(value, kind)] if attributes else parts
     except UnreadableError:
         raise
-    except Exception as error:  # foreign code
+    except Exception as error:  # foreign code may raise anything
         raise UnreadableError(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}") from error
 
 

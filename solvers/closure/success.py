@@ -307,7 +307,7 @@ def _predicate(text: str) -> Success:
     def judge(env: Env, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         try:
             answer = function(env, reward, terminated, info)
-        except (Exception, SystemExit) as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
             raise CertifyError(f"gym.success: {text} {raised(error)}; expected True or False") from error
         if not isinstance(answer, bool | np.bool_):
             raise CertifyError(f"gym.success: {text} returned {short(answer)}, expected True or False")

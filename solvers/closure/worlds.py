@@ -140,7 +140,7 @@ class World(ABC):
         self.finish()
         try:
             observation, info = self.env.reset(seed=self.seed, options=self.options)
-        except (Exception, SystemExit) as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code may raise anything
             raise CertifyError(
                 f"reset with seed {self.seed} of {type(self.env.unwrapped).__name__} {raised(error)}; expected a level "
                 "for every seed"
