@@ -1,165 +1,192 @@
-"""Episodes of a store in the formats of other programs."""
+"""Episodes as chats, and writers of them in the formats of other programs."""
 
 import base64
 import json
+import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pivot
 from pivot.core.images import decode, encode_png
 
-Steps = list[dict[str, Any]]
-Writer = Callable[[Path, list[tuple[dict[str, Any], Steps]]], None]
+
+@dataclass
+class Chat:
+    """An episode: its messages, whose pictures are files of a folder, and its facts."""
+
+    name: str
+    facts: dict[str, Any]
+    """Fields of PIVOT's own format that a row may have."""
+    folder: Path
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    actions: list[str] = field(default_factory=list[str])
+    infos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @property
+    def pictures(self) -> list[str]:
+        """Names of the pictures, in the order of the messages."""
+        return [part["image"] for each in self.messages for part in each["content"] if "image" in part]
+
+    def with_pictures(self, picture: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages with their pictures in another form."""
+        return [
+            {**each, "content": [picture(part["image"]) if "image" in part else part for part in each["content"]]}
+            for each in self.messages
+        ]
+
+    def texts(self, mark: str) -> list[str]:
+        """Return the messages as texts with a mark for each picture."""
+        return [
+            "".join(mark if "image" in part else part["text"] for part in each["content"]) for each in self.messages
+        ]
+
+    def url(self, name: str) -> str:
+        """Return a picture as a data URL."""
+        return "data:image/png;base64," + base64.b64encode((self.folder / name).read_bytes()).decode()
 
 
-def episodes_of(root: Path, folder: Path) -> list[tuple[dict[str, Any], Steps]]:
-    """Return the episodes of a store with their steps, and write their pictures."""
+Writer = Callable[[Path, Sequence[Chat]], dict[str, Any]]
+"""Writes a source to a folder; returns ``source`` and ``format`` of the import."""
+
+
+def chats_of(root: Path, folder: Path) -> list[Chat]:
+    """Return the episodes of a store, and write their pictures."""
     frames = pivot.load_store(root)
     (folder / "pictures").mkdir(parents=True)
     for row in frames.frames.collect().to_dicts():
         (folder / "pictures" / f"{row['frame_id']}.png").write_bytes(encode_png(decode(row["image"])))
     steps = frames.steps.collect().partition_by("episode_id", as_dict=True)
-    rows = frames.episodes.collect().to_dicts()
-    return [(row, steps[row["episode_id"],].sort("t").to_dicts()) for row in rows]
+    chats = []
+    for row in frames.episodes.collect().to_dicts():
+        mine = steps[row["episode_id"],].sort("t").to_dicts()
+        facts = {name: row[name] for name in ("env", "initial_state", "instruction", "success")}
+        facts["env_config"] = json.loads(row["env_config"])
+        chat = Chat(row["episode_id"], facts, folder, [_message("system", "Play.")], [step["action"] for step in mine])
+        for step in mine:
+            chat.messages += [_message("user", "Now: ", step["frame_id"]), _message("assistant", step["response"])]
+        chat.messages.append(_message("user", "The end.", mine[-1]["next_frame_id"]))
+        chats.append(chat)
+    return chats
 
 
-def facts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of PIVOT's own format that a row may have."""
-    names = ("env", "initial_state", "instruction", "success")
-    return {**{name: row[name] for name in names}, "env_config": json.loads(row["env_config"])}
+def _message(role: str, text: str, picture: str | None = None) -> dict[str, Any]:
+    image = [{"type": "image", "image": f"pictures/{picture}.png"}] if picture else []
+    return {"role": role, "content": [{"type": "text", "text": text}, *image]}
 
 
-def frames_of(steps: Steps) -> list[str]:
-    return [*(step["frame_id"] for step in steps), steps[-1]["next_frame_id"]]
+def chat_of(row: dict[str, Any], chats: Sequence[Chat]) -> Chat:
+    """Return the chat of a row of the table ``imports``; rows of a dump of verl have a line and no name."""
+    if (line := re.search(r"\d\.jsonl line (\d+)$", row["place"])) is not None:
+        return chats[int(line[1]) - 1]
+    return next(chat for chat in chats if row["source_id"] in (chat.name, f"{chat.name}_epoch_1"))
 
 
-def openai_row(row: dict[str, Any], steps: Steps) -> dict[str, Any]:
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "Play."}]
-    for step in steps:
-        messages += [
-            {"role": "user", "content": "Now: <image>"},
-            {"role": "assistant", "content": step["response"]},
-        ]
-    messages.append({"role": "user", "content": [{"type": "text", "text": "The end."}, {"type": "image"}]})
-    images = [f"pictures/{name}.png" for name in frames_of(steps)]
-    return {"messages": messages, "images": images, "id": row["episode_id"], **facts(row)}
+def openai_row(chat: Chat) -> dict[str, Any]:
+    """Return a chat of texts with ``<image>``; the last message is in parts."""
+    texts = zip(chat.messages, chat.texts("<image>"), strict=True)
+    messages: list[dict[str, Any]] = [{"role": each["role"], "content": text} for each, text in texts]
+    messages[-1]["content"] = [{"type": "text", "text": "The end."}, {"type": "image"}]
+    return {"messages": messages, "images": chat.pictures, "id": chat.name, **chat.facts}
 
 
-def trace_line(folder: Path, row: dict[str, Any], steps: Steps) -> dict[str, Any]:
+def trace_line(chat: Chat) -> dict[str, Any]:
     """Return a trace of verifiers as versions before 0.4 wrote it."""
     nodes: list[dict[str, Any]] = []
-    names = iter(frames_of(steps))
-    for message in openai_row(row, steps)["messages"]:
-        content = message["content"]
-        if message["role"] == "user":
-            data = base64.b64encode((folder / "pictures" / f"{next(names)}.png").read_bytes()).decode()
-            url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-            content = [{"type": "text", "text": "Now:"}, url]
-        node: dict[str, Any] = {"message": {"role": message["role"], "content": content}}
-        if nodes:
-            node["parent"] = len(nodes) - 1
+    for message in chat.with_pictures(lambda name: {"type": "image_url", "image_url": {"url": chat.url(name)}}):
+        node: dict[str, Any] = {"message": message, **({"parent": len(nodes) - 1} if nodes else {})}
         if message["role"] == "assistant":
             node |= {"sampled": True, "token_ids": [1, 2, 3], "mask": [False, True, True], "logprobs": [-0.5, -0.25]}
         nodes.append(node)
-    task: Any = {"type": "Grid", "data": facts(row)}
-    return {"id": row["episode_id"], "task": task, "nodes": nodes, "rewards": {"won": {"score": 0.0, "weight": 1.0}}}
+    task: Any = {"type": "Grid", "data": chat.facts}
+    return {"id": chat.name, "task": task, "nodes": nodes, "rewards": {"won": {"score": 0.0, "weight": 1.0}}}
 
 
-def write_openai(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
-    lines = [json.dumps(openai_row(row, steps)) for row, steps in episodes]
-    (folder / "chats.jsonl").write_text("\n".join(lines) + "\n")
+def write_openai(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
+    (folder / "chats.jsonl").write_text("".join(json.dumps(openai_row(chat)) + "\n" for chat in chats))
+    return {"source": folder, "format": "openai"}
 
 
-def write_sharegpt(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+def write_sharegpt(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     speakers = {"system": "system", "user": "human", "assistant": "gpt"}
     rows = []
-    for row, steps in episodes:
-        chat = openai_row(row, steps)
-        chat["conversations"] = [
-            {"from": speakers[each["role"]], "value": _text(each["content"])} for each in chat.pop("messages")
-        ]
-        rows.append(chat)
+    for chat in chats:
+        said = zip(chat.messages, chat.texts("<image>"), strict=True)
+        conversation = [{"from": speakers[each["role"]], "value": text} for each, text in said]
+        rows.append({"conversations": conversation, "images": chat.pictures, "id": chat.name, **chat.facts})
     (folder / "sharegpt.json").write_text(json.dumps(rows))
+    return {"source": folder, "format": "openai"}
 
 
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "<image>"
-
-
-def write_results(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+def write_results(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     """Write results.jsonl of verifiers as of 2025: the first messages, and all that came after them."""
     lines = []
-    for number, (row, steps) in enumerate(episodes):
-        chat = openai_row(row, steps)
-        start = {"prompt": chat["messages"][:2], "completion": chat["messages"][2:], "images": chat["images"]}
-        facts_of_row = {name: value for name, value in chat.items() if name not in ("messages", "images")}
-        lines.append(json.dumps({"example_id": number, "task": "grid", "reward": 0.0, "info": facts_of_row, **start}))
+    for number, chat in enumerate(chats):
+        row = openai_row(chat)
+        start = {"prompt": row["messages"][:2], "completion": row["messages"][2:], "images": row["images"]}
+        info = {"id": chat.name, **chat.facts}
+        lines.append(json.dumps({"example_id": number, "task": "grid", "reward": 0.0, "info": info, **start}))
     (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
+    return {"source": folder, "format": "openai"}
 
 
-def write_old_traces(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
-    lines = [json.dumps(trace_line(folder, row, steps)) for row, steps in episodes]
-    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
+def write_old_traces(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
+    (folder / "traces.jsonl").write_text("".join(json.dumps(trace_line(chat)) + "\n" for chat in chats))
+    return {"source": folder, "format": "verifiers"}
 
 
-def write_traces(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+def write_traces(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     """Write lines of verifiers 0.4: episodes with a judge's trace before that of the agent."""
     lines = []
-    for row, steps in episodes:
-        trace: dict[str, Any] = trace_line(folder, row, steps) | {"agent": {"name": "player", "trainable": True}}
+    for chat in chats:
+        trace: dict[str, Any] = trace_line(chat) | {"agent": {"name": "player", "trainable": True}}
         replies = [index for index, node in enumerate(trace["nodes"]) if node.get("sampled")]
         trace["calls"] = [{"node": index, "finish_reason": "length"} for index in replies]
-        judge: Any = {
-            "task": trace["task"],
-            "agent": {"name": "judge", "trainable": False},
-            "nodes": trace["nodes"][:1],
-        }
+        agent: Any = {"name": "judge", "trainable": False}
+        judge: Any = {"task": trace["task"], "agent": agent, "nodes": trace["nodes"][:1]}
         lines.append(json.dumps({"id": "e", "env": {"id": "grid"}, "task": trace["task"], "traces": [judge, trace]}))
     (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
+    return {"source": folder, "format": "verifiers"}
 
 
-def write_inspect(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+def write_inspect(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", "{}")
-        for number, sample in enumerate(_samples(folder, episodes)):
-            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+        for number, chat in enumerate(chats):
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(_sample(chat)))
+    return {"source": folder, "format": "inspect"}
 
 
-def write_inspect_json(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
-    log = {"version": 2, "status": "success", "eval": {"task": "grid"}, "samples": [*_samples(folder, episodes)]}
+def write_inspect_json(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
+    log = {"version": 2, "status": "success", "eval": {"task": "grid"}, "samples": [*map(_sample, chats)]}
     (folder / "log.json").write_text(json.dumps(log))
+    return {"source": folder, "format": "inspect"}
 
 
-def _samples(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> Iterator[dict[str, Any]]:
-    for row, steps in episodes:
-        attachments: dict[str, str] = {}
-        messages: list[dict[str, Any]] = []
-        for step in steps:
-            data = base64.b64encode((folder / "pictures" / f"{step['frame_id']}.png").read_bytes()).decode()
-            attachments[step["frame_id"][:32]] = f"data:image/png;base64,{data}"
-            picture = {"type": "image", "image": f"attachment://{step['frame_id'][:32]}"}
-            messages.append({"role": "user", "content": [{"type": "text", "text": "Now"}, picture]})
-            messages.append({"role": "assistant", "content": step["response"]})
-        sample = {"id": row["episode_id"], "epoch": 1, "messages": messages, "attachments": attachments}
-        scores = {"won": {"value": "C" if row["success"] else "I"}}
-        yield {**sample, "input": "Now", "target": "", "scores": scores, "metadata": facts(row)}
+def _sample(chat: Chat) -> dict[str, Any]:
+    keys = {name: f"{number:032x}" for number, name in enumerate(chat.pictures)}
+    messages = chat.with_pictures(lambda name: {"type": "image", "image": f"attachment://{keys[name]}"})
+    attachments = {key: chat.url(name) for name, key in keys.items()}
+    sample = {"id": chat.name, "epoch": 1, "messages": messages, "attachments": attachments, "input": "Now"}
+    scores = {"won": {"value": "C" if chat.facts["success"] else "I"}}
+    return {**sample, "target": "", "scores": scores, "metadata": chat.facts}
 
 
-def write_verl(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+def write_verl(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     """Write a dump of VAGEN's trainer: ChatML with the marks of pictures, and the pictures by line."""
-    seen = "<|im_start|>user\nNow: <|vision_start|><|image_pad|><|image_pad|><|vision_end|><|im_end|>\n"
     lines = []
-    for number, (row, steps) in enumerate(episodes):
+    for number, chat in enumerate(chats):
         shown = folder / "image_7" / f"images_{number}"
         shown.mkdir(parents=True)
-        turns = [f"<|im_start|>assistant\n{step['response']}<|im_end|>\n" for step in steps]
-        for k, step in enumerate(steps):
-            (shown / f"{k}.png").write_bytes((folder / "pictures" / f"{step['frame_id']}.png").read_bytes())
-        head = "<|im_start|>system\nPlay.<|im_end|>\n" + seen + "<|im_start|>assistant\n"
-        output = seen.join(turns).removeprefix("<|im_start|>assistant\n")
-        more = {"score": row["episode_return"], "gts": None, "step": 7, "traj_success": float(bool(row["success"]))}
-        kept = {name: value for name, value in facts(row).items() if name != "success"}
-        lines.append(json.dumps({"input": head, "output": output, **more, **kept}))
+        for k, name in enumerate(chat.pictures):
+            (shown / f"{k}.png").write_bytes((chat.folder / name).read_bytes())
+        texts = zip(chat.messages, chat.texts("<|vision_start|><|image_pad|><|image_pad|><|vision_end|>"), strict=True)
+        whole = "".join(f"<|im_start|>{each['role']}\n{text}<|im_end|>\n" for each, text in texts)
+        head, begin, output = whole.partition("<|im_start|>assistant\n")
+        kept = {name: value for name, value in chat.facts.items() if name != "success"}
+        line = {"input": head + begin, "output": output, "score": 0.0, "gts": None, "step": 7, **kept}
+        lines.append(json.dumps({**line, "traj_success": float(bool(chat.facts["success"]))}))
     (folder / "7.jsonl").write_text("\n".join(lines) + "\n")
+    return {"source": folder, "format": "verl"}

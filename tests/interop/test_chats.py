@@ -11,8 +11,7 @@ from pivot.interop.base import UnreadableError
 from pivot.interop.openai import OpenAIImporter
 from pivot.tests.stores import build_tiny
 
-from .formats import episodes_of as _episodes
-from .formats import openai_row, trace_line
+from .formats import chats_of, openai_row, trace_line
 from .recorded import imports_of
 
 ALL = ["end", "states", "rewards", "frames"]
@@ -25,10 +24,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    (row, steps), *_ = _episodes(built, source)
+    episode, *_ = chats_of(built, source)
 
     def chat(**changes: Any) -> dict[str, Any]:
-        return {**openai_row(row, steps), **changes}
+        return {**openai_row(episode), **changes}
 
     whole = chat()
     no_end = chat(messages=whole["messages"][:-1], images=whole["images"][:-1])
@@ -63,7 +62,7 @@ def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
 
 def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    chats = [openai_row(row, steps) for row, steps in _episodes(built, source) if row["env"] == "frozenlake"]
+    chats = [openai_row(each) for each in chats_of(built, source) if each.facts["env"] == "frozenlake"]
     for each in chats:
         del each["env"], each["initial_state"]
     (source / "data.json").write_text(json.dumps(chats))
@@ -76,8 +75,8 @@ def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, t
 
 def test_a_bad_row_or_file_of_lists_is_left_out_alone(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    (row, steps), *_ = _episodes(built, source)
-    good = openai_row(row, steps)
+    episode, *_ = chats_of(built, source)
+    good = openai_row(episode)
     (source / "a.json").write_text(json.dumps([good, None, good]))
     (source / "config.json").write_text('{"model": "tiny"}')
     result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
@@ -89,8 +88,8 @@ def test_a_bad_row_or_file_of_lists_is_left_out_alone(built: Path, tmp_path: Pat
 
 def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    (row, steps), *_ = _episodes(built, source)
-    chat, trace = openai_row(row, steps) | {"id": 7}, trace_line(source, row, steps) | {"id": 7}
+    episode, *_ = chats_of(built, source)
+    chat, trace = openai_row(episode) | {"id": 7}, trace_line(episode) | {"id": 7}
     files = {"openai": ("chats.json", [chat]), "verifiers": ("traces.jsonl", trace)}
     for format, (name, content) in files.items():
         (source / name).write_text(json.dumps(content), encoding="utf-8-sig")
@@ -102,11 +101,11 @@ def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Pa
 @pytest.mark.parametrize("calls", [7, "abc", {"a": 1}])
 def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> None:
     source = tmp_path / "source"
-    (row, steps), *_ = _episodes(built, source)
-    chats = [openai_row(row, steps), openai_row(row, steps)]
+    episode, *_ = chats_of(built, source)
+    chats = [openai_row(episode), openai_row(episode)]
     chats[1]["messages"][2]["tool_calls"] = calls
     (source / "chats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in chats))
-    traces = [trace_line(source, row, steps), trace_line(source, row, steps)]
+    traces = [trace_line(episode), trace_line(episode)]
     traces[1]["nodes"][2]["message"]["tool_calls"] = calls
     (source / "run").mkdir()
     (source / "run" / "traces.jsonl").write_text("".join(json.dumps(each) + "\n" for each in traces))
@@ -118,8 +117,8 @@ def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> N
 
 def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    (row, steps), *_ = _episodes(built, source)
-    trace = trace_line(source, row, steps)
+    episode, *_ = chats_of(built, source)
+    trace = trace_line(episode)
     branch = json.loads(json.dumps(trace))
     branch["nodes"].insert(0, {"message": {"role": "user", "content": "an abandoned branch"}})
     for node in branch["nodes"][2:]:
@@ -147,8 +146,9 @@ def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
 
 def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
-    row, steps = next(each for each in _episodes(built, source) if each[0]["env"] == "sokoban" and each[0]["failed"])
-    trace = trace_line(source, row, steps)
+    lost = [each for each in chats_of(built, source) if not each.facts["success"]]
+    episode = next(each for each in lost if each.facts["env"] == "sokoban")
+    trace = trace_line(episode)
 
     def changed(change: Any) -> dict[str, Any]:
         copy = json.loads(json.dumps(trace))
@@ -180,7 +180,7 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     assert kinds.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
     assert kinds == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
     actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
-    assert [each[0] for each in actions].count("invalid") == (3 if steps[0]["action"] == "invalid" else 0)
+    assert [each[0] for each in actions].count("invalid") == (3 if episode.actions[0] == "invalid" else 0)
     assert pivot.load_store(tmp_path / "store").labels.collect().height == 3
 
 

@@ -1,12 +1,9 @@
 """Pairs and corrections of imports and of own stores, judged by a program that shares no code with the product."""
 
-import base64
 import json
 import random
 import re
-import zipfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,9 @@ from pivot.core.errors import ConfigError
 from pivot.core.images import encode_png
 from pivot.tests.stores import problems
 
+from . import formats
 from .dialects import HORIZON, LEVELS, REPLIES, make_env
+from .formats import Chat
 from .judge import MOVES, Played, complaints, pixels, shown
 from .recorded import episode, imports_of, write_lines
 
@@ -32,37 +31,14 @@ FORMS = {
 """Whole replies of each form of ``REPLIES``."""
 
 
-@dataclass
-class Chat:
-    """A played episode: its messages, whose pictures are files of a folder, and its facts."""
-
-    name: str
-    facts: dict[str, Any]
-    folder: Path
-    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    actions: list[str] = field(default_factory=list[str])
-    infos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-
-    def played(self) -> Played:
-        """Return the episode in the form that the judge takes."""
-        names = (part["image"] for message in self.messages for part in message["content"] if "image" in part)
-        pictures = iter([pixels((self.folder / name).read_bytes()) for name in names])
-        whole = [shown(message, pictures) for message in self.messages]
-        turns = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
-        sent = {t: whole[:index] for t, index in enumerate(turns)}
-        replies = {t: whole[index] for t, index in enumerate(turns)}
-        return Played(self.facts["env"], self.facts["initial_state"], HORIZON, self.actions, sent, replies)
-
-    def with_pictures(self, picture: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the messages with their pictures in another form."""
-        return [
-            {**each, "content": [picture(part["image"]) if "image" in part else part for part in each["content"]]}
-            for each in self.messages
-        ]
-
-    def url(self, name: str) -> str:
-        """Return a picture as a data URL."""
-        return "data:image/png;base64," + base64.b64encode((self.folder / name).read_bytes()).decode()
+def played(chat: Chat) -> Played:
+    """Return an episode in the form that the judge takes."""
+    pictures = iter([pixels((chat.folder / name).read_bytes()) for name in chat.pictures])
+    whole = [shown(message, pictures) for message in chat.messages]
+    turns = [index for index, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    sent = {t: whole[:index] for t, index in enumerate(turns)}
+    replies = {t: whole[index] for t, index in enumerate(turns)}
+    return Played(chat.facts["env"], chat.facts["initial_state"], HORIZON, chat.actions, sent, replies)
 
 
 def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 10) -> list[Chat]:
@@ -98,12 +74,12 @@ def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 10) ->
     return chats
 
 
-def write_openai(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+def write_parts(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     write_lines(folder, *({"messages": chat.messages, "id": chat.name, **chat.facts} for chat in chats))
-    return {"source": folder / "episodes.jsonl", "format": "openai", "options": {"dialect": "auto"}}
+    return {"source": folder / "episodes.jsonl", "format": "openai"}
 
 
-def write_own(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+def write_own(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     lines = []
     for chat in chats:
         turns = [index for index, message in enumerate(chat.messages) if message["role"] == "assistant"]
@@ -115,66 +91,10 @@ def write_own(folder: Path, chats: list[Chat]) -> dict[str, Any]:
         ]
         lines.append({"format": "pivot-episode-1", "id": chat.name, "turns": recorded, **chat.facts})
     write_lines(folder, *lines)
-    return {"source": folder, "format": "jsonl", "options": {"dialect": "auto"}}
+    return {"source": folder, "format": "jsonl"}
 
 
-def write_inspect(folder: Path, chats: list[Chat]) -> dict[str, Any]:
-    with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
-        for number, chat in enumerate(chats):
-            attachments = {f"{number:02x}{k:02x}": chat.url(name) for k, name in enumerate(_names(chat))}
-            keys = {name: key for key, name in zip(attachments, _names(chat), strict=True)}
-            messages = chat.with_pictures(lambda name: {"type": "image", "image": f"attachment://{keys[name]}"})  # noqa: B023
-            sample = {
-                "id": chat.name,
-                "epoch": 1,
-                "messages": messages,
-                "attachments": attachments,
-                "metadata": chat.facts,
-            }
-            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
-    return {"source": folder / "log.eval", "format": "inspect", "options": {"dialect": "auto"}}
-
-
-def _names(chat: Chat) -> list[str]:
-    return list(dict.fromkeys(part["image"] for each in chat.messages for part in each["content"] if "image" in part))
-
-
-def write_verifiers(folder: Path, chats: list[Chat]) -> dict[str, Any]:
-    lines = []
-    for chat in chats:
-        messages = chat.with_pictures(lambda name: {"type": "image_url", "image_url": {"url": chat.url(name)}})  # noqa: B023
-        nodes = [
-            {"message": message, "parent": index - 1 if index else None, "sampled": message["role"] == "assistant"}
-            for index, message in enumerate(messages)
-        ]
-        lines.append(json.dumps({"id": chat.name, "task": {"type": "Grid", "data": chat.facts}, "nodes": nodes}))
-    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
-    return {"source": folder, "format": "verifiers", "options": {"dialect": "auto"}}
-
-
-def write_verl(folder: Path, chats: list[Chat]) -> dict[str, Any]:
-    lines, mark = [], "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>"
-    for number, chat in enumerate(chats):
-        pictures = folder / "image_3" / f"images_{number}"
-        pictures.mkdir(parents=True)
-        shown_names = [part["image"] for each in chat.messages for part in each["content"] if "image" in part]
-        for k, name in enumerate(shown_names):
-            (pictures / f"{k}.png").write_bytes((folder / name).read_bytes())
-        texts = [
-            "".join(mark if "image" in part else part["text"] for part in each["content"]) for each in chat.messages
-        ]
-        whole = [
-            f"<|im_start|>{each['role']}\n{text}<|im_end|>\n" for each, text in zip(chat.messages, texts, strict=True)
-        ]
-        cut = next(index for index, each in enumerate(chat.messages) if each["role"] == "assistant")
-        facts = {name: value for name, value in chat.facts.items() if name != "success"}
-        line = {"input": "".join(whole[:cut]), "output": "".join(whole[cut:]), "step": 3, **facts}
-        lines.append(json.dumps({**line, "traj_success": float(chat.facts["success"])}))
-    (folder / "3.jsonl").write_text("\n".join(lines) + "\n")
-    return {"source": folder, "format": "verl", "options": {"dialect": "auto"}}
-
-
-def write_vagen(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+def write_vagen(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
     for number, chat in enumerate(chats):
         own = folder / "tag" / f"FrozenLake_seed_{number}"
         (own / "images").mkdir(parents=True)
@@ -207,14 +127,13 @@ def write_vagen(folder: Path, chats: list[Chat]) -> dict[str, Any]:
     return {"source": folder, "format": "vagen"}
 
 
-Writer = Callable[[Path, list[Chat]], dict[str, Any]]
-SOURCES: dict[str, tuple[Writer, str, str]] = {
-    "chats with tools": (write_openai, "sokoban", "tool"),
-    "chats": (write_openai, "frozenlake", "react"),
+SOURCES: dict[str, tuple[formats.Writer, str, str]] = {
+    "chats with tools": (write_parts, "sokoban", "tool"),
+    "chats": (write_parts, "frozenlake", "react"),
     "own": (write_own, "sokoban", "json"),
-    "inspect": (write_inspect, "sokoban", "boxed"),
-    "verifiers": (write_verifiers, "frozenlake", "open thought"),
-    "verl": (write_verl, "sokoban", "answer"),
+    "inspect": (formats.write_inspect, "sokoban", "boxed"),
+    "verifiers": (formats.write_old_traces, "frozenlake", "open thought"),
+    "verl": (formats.write_verl, "sokoban", "answer"),
     "vagen": (write_vagen, "frozenlake", "answer"),
 }
 
@@ -229,16 +148,11 @@ def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str
     folder = tmp_path / "source"
     folder.mkdir()
     chats = play(folder, env, form, legend=name != "vagen")
-    result = pivot.import_rollouts(**write(folder, chats), out=tmp_path / "store", require=())
+    options = {} if name == "vagen" else {"dialect": "auto"}
+    result = pivot.import_rollouts(**write(folder, chats), out=tmp_path / "store", options=options, require=())
     assert [each.detail for each in result.problems] == []
     assert problems(tmp_path / "store") == []
-    played = {chat.name: chat.played() for chat in chats}
-    if name == "verl":
-        played = {f"3.jsonl line {number}": chat.played() for number, chat in enumerate(chats, 1)}
-    by_id = {
-        row["episode_id"]: played[re.sub("_epoch_1$", "", row["place" if name == "verl" else "source_id"])]
-        for row in imports_of(tmp_path / "store")
-    }
+    by_id = {row["episode_id"]: played(formats.chat_of(row, chats)) for row in imports_of(tmp_path / "store")}
     for kind in ("pairs", "corrections"):
         pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
         rows = _rows(tmp_path / kind)
@@ -296,9 +210,9 @@ def test_rows_of_an_own_store_are_true(small_store: Path, tmp_path: Path) -> Non
                     {"role": "assistant", "content": [{"type": "text", "text": step["response"]}]}, iter(())
                 )
             }
-            played = episodes[name]
-            judged = Played(played["env"], played["initial_state"], played["horizon"],
-                            [*played["actions"][:pivot_step], *taken], {pivot_step: sent}, said)  # fmt: skip
+            row_of = episodes[name]
+            judged = Played(row_of["env"], row_of["initial_state"], row_of["horizon"],
+                            [*row_of["actions"][:pivot_step], *taken], {pivot_step: sent}, said)  # fmt: skip
             form = r"(?:.*</think>)?+(?:(?!<action>).)*<action>\s*(\w+)\s*</action>.*|.*"
             assert [*complaints(kind, row, judged, form, lambda word: str(word).lower())] == []
             taken += [row["action"]] if kind == "corrections" else []

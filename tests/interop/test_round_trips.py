@@ -1,6 +1,7 @@
 """Round trips: episodes of our stores, written in the format of each program and read back, get the same labels."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,15 @@ from . import formats
 from .recorded import imports_of, lines_of_store
 
 LABEL = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
-WRITERS: dict[str, tuple[str, formats.Writer, dict[str, Any]]] = {
-    "openai": ("openai", formats.write_openai, {}),
-    "ShareGPT": ("openai", formats.write_sharegpt, {}),
-    "prompt and completion": ("openai", formats.write_results, {}),
-    "verifiers": ("verifiers", formats.write_traces, {}),
-    "verifiers before 0.4": ("verifiers", formats.write_old_traces, {}),
-    "inspect": ("inspect", formats.write_inspect, {}),
-    "inspect as JSON": ("inspect", formats.write_inspect_json, {}),
-    "verl": ("verl", formats.write_verl, {}),
+WRITERS: dict[str, formats.Writer] = {
+    "openai": formats.write_openai,
+    "ShareGPT": formats.write_sharegpt,
+    "prompt and completion": formats.write_results,
+    "verifiers": formats.write_traces,
+    "verifiers before 0.4": formats.write_old_traces,
+    "inspect": formats.write_inspect,
+    "inspect as JSON": formats.write_inspect_json,
+    "verl": formats.write_verl,
 }
 
 
@@ -39,9 +40,10 @@ def labels(root: Path, names: dict[str, str] | None = None) -> dict[str, Any]:
     return {(names or {}).get(name, name): [row[each] for each in LABEL] for name, row in zip(ids, rows, strict=True)}
 
 
-def same_labels(built: Path, root: Path, result: Any) -> None:
+def same_labels(built: Path, root: Path, result: Any, chats: Sequence[formats.Chat] = ()) -> None:
     assert result.problems == []
-    names = {str(row["episode_id"]): str(row["source_id"]) for row in imports_of(root)}
+    rows = imports_of(root)
+    names = {row["episode_id"]: formats.chat_of(row, chats).name if chats else row["source_id"] for row in rows}
     expected = labels(built)
     assert len(expected) > 4 and labels(root, names) == expected
     steps = pivot.load_store(root).steps.collect()
@@ -51,29 +53,14 @@ def same_labels(built: Path, root: Path, result: Any) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
-    format, write, options = WRITERS[name]
-    source = tmp_path / "source"
-    episodes = formats.episodes_of(built, source)
-    write(source, episodes)
+    source, store = tmp_path / "source", tmp_path / "store"
+    chats = formats.chats_of(built, source)
     require = ["end", "states", "rewards", "frames"]
-    result = pivot.import_rollouts(source, tmp_path / "store", format=format, options=options, require=require)
-    if format == "inspect":  # samples have only their own id
-        ids = {f"{row['episode_id']}_epoch_1": row["episode_id"] for row, _ in episodes}
-        rows = {str(row["episode_id"]): ids[row["source_id"]] for row in imports_of(tmp_path / "store")}
-        assert labels(tmp_path / "store", rows) == labels(built)
-        assert result.problems == []
-        return
-    if name == "verl":
-        rows = {
-            str(row["episode_id"]): episodes[int(row["place"].rpartition(" ")[2]) - 1][0]["episode_id"]
-            for row in imports_of(tmp_path / "store")
-        }
-        assert labels(tmp_path / "store", rows) == labels(built)
-        assert all(row["frames_agree"] for row in imports_of(tmp_path / "store"))
-        return
-    same_labels(built, tmp_path / "store", result)
-    steps = pivot.load_store(tmp_path / "store").steps.collect()
-    if format == "verifiers":
+    result = pivot.import_rollouts(**WRITERS[name](source, chats), out=store, require=require)
+    same_labels(built, store, result, chats)
+    assert all(row["frames_agree"] for row in imports_of(store))
+    steps = pivot.load_store(store).steps.collect()
+    if name.startswith("verifiers"):
         assert [2, 3] in steps["response_token_ids"].to_list()
     if name == "verifiers":
         assert set(steps["finish_reason"]) == {"length"}
@@ -95,9 +82,7 @@ def test_environments_of_one_action_per_turn(others: Path, tmp_path: Path, name:
     if name == "own":
         pivot.import_rollouts(lines_of_store(others, source), tmp_path / "store")
     else:
-        format, write, _ = WRITERS[name]
-        write(source, formats.episodes_of(others, source))
-        pivot.import_rollouts(source, tmp_path / "store", format=format)
+        pivot.import_rollouts(**WRITERS[name](source, formats.chats_of(others, source)), out=tmp_path / "store")
     imported = pivot.load_store(tmp_path / "store").labels.collect()
     assert set(pivot.load_store(tmp_path / "store").episodes.collect()["env"]) == {
         "navigation",
