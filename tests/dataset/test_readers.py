@@ -16,13 +16,12 @@ import pytest
 from pivot.cli import app
 from pivot.core.errors import ConfigError, ForbiddenError, PivotError, PluginError, StoreError
 from pivot.core.storage import LocalStorage
-from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.parquet import check_columns, read_table
 from pivot.datasets.store.schema import LABELS
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.tests.disks import obeyed_permissions
-from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
+from pivot.tests.stores import Patient, build_tiny, copy_store, problems, rewrite_manifest, schema_of
 from typer.testing import CliRunner
 
 TABLES = {
@@ -277,17 +276,6 @@ def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
     assert query(root, "SELECT sum(num_steps) FROM episodes")[1] == query(root, "SELECT count(*) FROM steps")[1]
     assert pivot.load_store(root).episodes.collect().height == 4
     assert problems(root) == []
-
-
-def test_an_unknown_episode_is_refused(tiny_store: Path) -> None:
-    store = Store.open(tiny_store)
-    with pytest.raises(StoreError, match="holds no episode whose id begins with 'nothing'"):
-        find_episode(store, "nothing")
-    with pytest.raises(StoreError, match="holds 8 episodes whose id begins with 'episode-'"):
-        find_episode(store, "episode-")
-    name = read_rows(tiny_store, "episodes/sokoban/00000.parquet")[0]["episode_id"]
-    assert find_episode(store, name[:-4]).episode["episode_id"] == name
-    assert find_episode(store, name.rpartition("-")[2][:8]).episode["episode_id"] == name
 
 
 def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
