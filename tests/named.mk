@@ -74,9 +74,6 @@ what-deploy: $(VENV)/.dev $(VENV)/deploy/.installed  ## check the files of docs/
 what-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py
 
-what-scenes: $(VENV)/.dev  ## measure what the pictures of scripted primitiveskill failures show (four minutes)
-	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
-
 what-browser: $(VENV)/.dev browser  ## compare 200 SVG documents with Chromium's pictures (a minute)
 	$(BIN)/pytest $(ANY_FOLDER) -m long tests/environments/svg/test_browser.py
 

@@ -1,4 +1,4 @@
-"""Collages and panels: tiles are cut out unchanged, labels can be read, and all other pixels stay equal."""
+"""Collages and panels: tiles are cut out unchanged, labels stand in their strips, and all other pixels stay equal."""
 
 from math import ceil, sqrt
 
