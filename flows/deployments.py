@@ -140,7 +140,7 @@ def build_dataset(
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
         if keep and result.is_whole:  # days count back from the night that is complete
-            pruned = prune(root.parent, keep=keep, owner=owner, reporter=watch, today=_day())
+            pruned = prune(root.parent, keep=keep, owner=owner, reporter=watch, night=_day())
             for each in pruned.removals:
                 did = "marked" if each.kind == "mark" else "removed"
                 watch.log.info("%s %s %s: %d bytes", did, each.kind, each.address, each.bytes)

@@ -115,6 +115,7 @@ def prune(
     dry_run: bool = False,
     reporter: Reporter | None = None,
     today: date | None = None,
+    night: date | None = None,
 ) -> Pruned:
     """Mark the finished nights of a folder that a rule does not keep; remove those marked on an earlier day.
 
@@ -130,7 +131,8 @@ def prune(
         yes: also remove more than half of the nights, or by a clock that a night is ahead of.
         dry_run: only return what would be marked or removed.
         reporter: gets the progress, a unit per night.
-        today: the day from which the days of ``keep`` count back; by default that of the clock, in UTC.
+        today: the day of the marks, in UTC; by default that of the clock.
+        night: the day from which the days of ``keep`` count back; by default ``today``.
 
     Returns:
         What was marked and removed, with files and bytes, and what was kept for a reason.
@@ -144,7 +146,7 @@ def prune(
     root, reporter = parse_address(root), reporter or Reporter()
     pruned, today = Pruned(dry_run), today or datetime.now(UTC).date()
     finished, marked = _nights_of(root, owner, pruned)
-    expired = retention.expired([*finished], today)
+    expired = retention.expired([*finished], night or today)
     if not (yes or dry_run):
         _check_extent(root, [*finished], expired, today)
     reporter.start(STAGE, len(marked) + len(expired))

@@ -353,7 +353,9 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     assert not made.exists()
     for day in ("2020-01-01", "2020-01-02"):
         (tmp_path / day / OWNER).write_text('{"owner": "mine"}')
-    # Days count from the night, not from now. A full disk makes it remove nights at once.
+    # Days count from the night, marks from now. A full disk makes it remove nights at once.
+    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
+    assert [path.name > ".removed-2021" for path in tmp_path.glob("20*/.removed-*")] == [True] * whole
     monkeypatch.setattr(pruning, "FULL", 2**80)
     deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
     assert json.loads((made / OWNER).read_text()) == {"owner": "mine"}
