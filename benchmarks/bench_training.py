@@ -90,7 +90,7 @@ def _ours(folder: Path) -> Any:
     state = SimpleNamespace(is_world_process_zero=True, global_step=1, max_steps=1000)
 
     def step(number: int) -> None:
-        rows_of = [{"index": number * BATCH + each} for each in range(BATCH)]
+        rows_of = [number * BATCH + each for each in range(BATCH)]
         loss = trainer.training_step(trainer.model, trainer.data_collator(rows_of))
         _clip(trainer.model)
         log.on_pre_optimizer_step(None, state, None)

@@ -10,7 +10,6 @@ import typer
 from ..core import admission
 from ..core.storage import Address
 from ..datasets.store.config import env_config
-from ..datasets.store.nights import nights_of, unfinished_state
 from .console import err, warn
 from .values import Keys, Values
 
@@ -64,6 +63,8 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
 
 def note_unfinished(root: Address) -> None:
     """Show how much of an unfinished store is read."""
+    from ..datasets.store.nights import nights_of, unfinished_state  # noqa: PLC0415 - training does without polars
+
     for store in nights_of(root, unfinished=True).values():
         if state := unfinished_state(store):
             warn(state)
@@ -71,6 +72,8 @@ def note_unfinished(root: Address) -> None:
 
 def note_missing_code(root: Address) -> None:
     """Show what is missing on the pages because this call does not allow code that a store names."""
+    from ..datasets.store.nights import nights_of  # noqa: PLC0415 - as above
+
     nights = nights_of(root, unfinished=True)
     code = {name: setting for store in nights.values() for name, setting in store.config.code.items()}
     if refused := admission.missing(code):

@@ -11,13 +11,12 @@ import hashlib
 import io
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
-import cv2
 import numpy as np
-from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
@@ -74,10 +73,17 @@ def frame_id(frame: Frame) -> str:
 def encode_png(frame: Frame) -> bytes:
     """Return the frame as a lossless PNG: indexed up to 256 colours, RGB above, every row with filter Up.
 
+    Pillow writes it, in other bytes, where OpenCV, ISA-L or numba is missing, such as on a machine that only trains.
+
     Raises:
         ImageError: not an RGB frame.
     """
     frame = check_frame(frame)
+    if (fast := _fast_encoder()) is None:
+        buffer = io.BytesIO()
+        Image.fromarray(frame).save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+    cv2, isal_zlib, index_and_filter = fast
     height, width = frame.shape[:2]
     # Of each pixel four bytes packed and one indexed; of each row one for its filter.
     memory = _working_memory(height * (5 * width + 1))
@@ -85,15 +91,15 @@ def encode_png(frame: Frame) -> bytes:
     pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA, dst=packed.reshape(height, width, 4)).view(np.uint32)[..., 0]
     colours = np.empty(_MAX_COLOURS, np.uint32)
     rows = rest.reshape(height, width + 1)
-    used = _compiled_filter()(pixels, colours, rows)
+    used = index_and_filter(pixels, colours, rows)
     if used:
         palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
-        return _png(width, height, _COLOUR_INDEXED, _chunk(b"PLTE", palette.tobytes()), rows)
+        return _png(isal_zlib, (width, height, _COLOUR_INDEXED), {b"PLTE": palette.tobytes()}, rows)
     rows, flat = memory[: height * (3 * width + 1)].reshape(height, 3 * width + 1), frame.reshape(height, -1)
     rows[:, 0] = _FILTER_UP
     rows[0, 1:] = flat[0]
     np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
-    return _png(width, height, _COLOUR_RGB, b"", rows)
+    return _png(isal_zlib, (width, height, _COLOUR_RGB), {}, rows)
 
 
 def encode_jpeg(frame: Frame, quality: int = 90) -> bytes:
@@ -208,10 +214,17 @@ def _working_memory(size: int) -> NDArray[np.uint8]:
 
 
 @cache
-def _compiled_filter() -> Callable[..., int]:
-    from .compiled import compiled  # noqa: PLC0415 - imports numba, which readers of stores do without
+def _fast_encoder() -> tuple[Any, Any, Callable[..., int]] | None:
+    """Return OpenCV, ISA-L and the compiled filter; None if a package is missing."""
+    # Imported here: readers of stores, and machines that only train, do without.
+    try:
+        import cv2  # noqa: PLC0415
+        from isal import isal_zlib  # noqa: PLC0415
 
-    return compiled(_index_and_filter)
+        from .compiled import compiled  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return None
+    return cv2, isal_zlib, compiled(_index_and_filter)
 
 
 def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], filtered: NDArray[np.uint8]) -> int:
@@ -262,15 +275,13 @@ def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], f
     return used
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    tagged = kind + body
-    return len(body).to_bytes(4, "big") + tagged + isal_zlib.crc32(tagged).to_bytes(4, "big")
-
-
-def _png(width: int, height: int, colour_type: int, palette: bytes, rows: Frame) -> bytes:
+def _png(isal_zlib: Any, shape: tuple[int, int, int], more: Mapping[bytes, bytes], rows: Frame) -> bytes:
+    """Return a PNG of ``shape`` (width, height, colour type) from its filtered rows, with ``more`` chunks."""
+    width, height, colour_type = shape
     # Eight bits a sample; deflate, adaptive filters, not interlaced: the zeros.
     header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, colour_type, 0, 0, 0])
-    body = isal_zlib.compress(rows, _LEVEL)
-    return b"".join(
-        [PNG_SIGNATURE, _chunk(b"IHDR", header), palette, _chunk(b"IDAT", body), _chunk(b"IEND", b"")],
-    )
+    parts = [PNG_SIGNATURE]
+    for kind, body in ((b"IHDR", header), *more.items(), (b"IDAT", isal_zlib.compress(rows, _LEVEL)), (b"IEND", b"")):
+        tagged = kind + body
+        parts.append(len(body).to_bytes(4, "big") + tagged + isal_zlib.crc32(tagged).to_bytes(4, "big"))
+    return b"".join(parts)

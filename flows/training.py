@@ -1,4 +1,8 @@
-"""Functions that train and use models, or build stores for training; PyTorch is imported when they are called."""
+"""Functions that train and use models, or build stores for training.
+
+PyTorch, and what only one of them needs, is imported when they are called: a machine that only trains has no Prefect,
+DuckDB or polars.
+"""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -9,30 +13,26 @@ from ..core.admission import Names, allowing
 from ..core.errors import ConfigError, TrainingError
 from ..core.progress import Reporter
 from ..datasets.store.config import env_config
-from ..models.extras import look_for
+from ..models.extras import installed, look_for
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
-from ..training.evaluation import make
-from ..training.evaluation.baselines import check_learned
 from ..training.evaluation.config import MakeConfig, PolicyEvaluationConfig
-from ..training.evaluation.episodes import GYM, config_of
-from ..training.evaluation.items import Benchmark, is_benchmark, open_benchmark
 from ..training.policy_rl.config import RlConfig, make_rl_config
-from .build import build
-from .engines.local import InProcess, available_cores
-from .pipeline import finish_store
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 
     from ..training.analyzer_sft.run import Prepared, SftResult
+    from ..training.evaluation.items import Benchmark
     from ..training.evaluation.policy import PolicyResult
     from ..training.made_models import MadeModel
     from ..training.policy_rl.loop import Prepared as RlPrepared
     from ..training.policy_rl.loop import RlResult
 
-SFT_PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft", "matplotlib")
-RL_PACKAGES = ("torch", "transformers", "accelerate", "matplotlib")
+SFT_PACKAGES = ("torch", "transformers", "accelerate", "peft")
+RL_PACKAGES = ("torch", "transformers", "accelerate")
+OF_STORES = ("pyarrow", "polars", "duckdb", "cv2", "numba")
+"""Packages that labels and dataset of a store need, which a machine that only trains may lack."""
 
 
 def _ignore(_: Any) -> None:
@@ -128,9 +128,23 @@ def train_rl(
             on_prepared(prepared)
         result = loop.train(prepared, settings.out, resume=settings.resume, report=report)
         if prepared.ranks.is_main and 0 < settings.keep_rollouts <= settings.updates:
-            report("labelling the stored rollouts …")
-            finish_store(settings.out / FOLDER, InProcess(), Reporter())
+            _label(settings.out / FOLDER, report)
     return result
+
+
+def _label(store: Path, report: Callable[[str], None]) -> None:
+    """Make labels and dataset of stored rollouts, or report how another machine does."""
+    if missing := [package for package in OF_STORES if not installed(package)]:
+        report(
+            f"the stored rollouts have no labels, which need {', '.join(missing)}; make them on a machine that has "
+            f"these: pivot build --config {store}/run.json --out {store}"
+        )
+        return
+    from .engines.local import InProcess  # noqa: PLC0415
+    from .pipeline import finish_store  # noqa: PLC0415
+
+    report("labelling the stored rollouts …")
+    finish_store(store, InProcess(), Reporter())
 
 
 def evaluate_policy(
@@ -153,7 +167,7 @@ def evaluate_policy(
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, PolicyEvaluationConfig) else checked(PolicyEvaluationConfig, config)
-    check_packages(RL_PACKAGES[:3])
+    check_packages(RL_PACKAGES)
     from ..training.evaluation import policy  # noqa: PLC0415
 
     named = env_config(settings.env, settings.settings).code if settings.env else ()
@@ -198,12 +212,14 @@ def make_model(
         raise ConfigError(f"found model kind {kind!r}, expected tiny or smol")
     with tempfile.TemporaryDirectory() as folder:
         if data is None:
+            from .build import build  # noqa: PLC0415
+
             data = Path(folder) / "store"
             build(TINY_STORE, data)
         return made_models.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)
 
 
-def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> Benchmark:
+def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> "Benchmark":
     """Make the benchmark, with its baselines; an existing one is checked and kept.
 
     Args:
@@ -214,6 +230,13 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         ConfigError: a setting cannot be used. TrainingError: the folder holds another benchmark.
         PluginError: a package of the learned baselines is missing.
     """
+    from ..training.evaluation import make  # noqa: PLC0415
+    from ..training.evaluation.baselines import check_learned  # noqa: PLC0415
+    from ..training.evaluation.episodes import GYM, config_of  # noqa: PLC0415
+    from ..training.evaluation.items import is_benchmark, open_benchmark  # noqa: PLC0415
+    from .build import build  # noqa: PLC0415
+    from .engines.local import available_cores  # noqa: PLC0415
+
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
     bars = reporter or Reporter()
     levels = _levels_of(settings)
@@ -240,6 +263,9 @@ def _levels_of(settings: MakeConfig) -> dict[str, int]:
     Raises:
         ConfigError: an environment is unknown. PluginError: the package of one is missing.
     """
+    from ..training.evaluation import make  # noqa: PLC0415
+    from ..training.evaluation.episodes import GYM  # noqa: PLC0415
+
     foreign = [env for env in settings.env if env.startswith(GYM) and env != GYM]
     if unknown := sorted({*settings.env} - {*foreign, *make.LEVELS}):
         raise ConfigError(

@@ -27,9 +27,7 @@ CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
 METRICS, RUN, LOSS_PICTURE = "metrics.jsonl", "run.json", "loss.png"
 _PREFIX = "checkpoint-"
-PACKAGES = (
-    *("pivot-vlm", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "numpy", "pillow", "torchvision"),
-)
+PACKAGES = ("pivot-vlm", "torch", "transformers", "accelerate", "peft", "numpy", "pillow", "torchvision")
 """Packages whose versions ``run.json`` records."""
 KEPT = 2
 """Number of checkpoints that are kept: while one is written, the previous one is the last complete checkpoint."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.storage import Storage
-from ..models.extras import need
+from ..models.extras import installed, need
 from .checkpoint import LOSS_PICTURE, read_metrics
 
 
@@ -16,7 +16,9 @@ def smoothed(values: Sequence[float], share: float = 0.05) -> list[float]:
 
 
 def draw_losses(storage: Storage) -> None:
-    """Draw the losses of a run of Stage I over its epochs so far into its folder."""
+    """Draw the losses of a run of Stage I over its epochs so far into its folder, if matplotlib is installed."""
+    if not installed("matplotlib"):
+        return
     records = read_metrics(storage)
     figure = need("matplotlib.figure", "train").Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -73,7 +75,12 @@ _PANELS = {
 
 
 def draw_curves(storage: Storage, title: str) -> None:
-    """Draw the figures of a run of Stage II so far into its folder: one panel per topic, and seconds by phase."""
+    """Draw the figures of a run of Stage II so far into its folder: one panel per topic, and seconds by phase.
+
+    Without matplotlib, nothing is drawn.
+    """
+    if not installed("matplotlib"):
+        return
     encoded = io.BytesIO()
     curves_figure(read_metrics(storage), title).savefig(encoded, format="png", dpi=100)
     storage.write_bytes(CURVES_PICTURE, encoded.getvalue())

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.errors import TrainingError
 from ..core.storage import open_storage
-from ..datasets.store.dataset_rows import SIDES
+from ..datasets.store.splits import SIDES
 from ..models.extras import need
 from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from ..models.transformers.smol import make_smol_vlm

@@ -1,8 +1,10 @@
 """The one reader of datasets, for training and evaluation: it finds files, reads rows and checks them.
 
-A dataset is a store, or a folder as the export wrote it. Rows are read with the columns that a caller needs,
-so that the labels of a whole split fit into memory while its pictures are read one by one. A bad file or row is a
-:class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no row is skipped.
+A dataset is a store, a folder as the export wrote it, or such a folder with JSON lines in place of Parquet: the same
+rows in ``ENV/train-*.jsonl``, one per line, whose ``images`` name picture files beside it. These need no pyarrow. Rows
+are read with the columns that a caller needs, so that the labels of a whole split fit into memory while its pictures
+are read one by one. A bad file or row is a :class:`~pivot.core.errors.TrainingError` that names file, row and remedy;
+no row is skipped.
 """
 
 import json
@@ -11,20 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from ..core.errors import PluginError, StoreError, TrainingError
 from ..core.identity import digest
 from ..core.storage import FileRecord, Storage, open_storage, parse_address
 from ..datasets.store.config import environment
-from ..datasets.store.dataset_rows import SIDES
-from ..datasets.store.parquet import check_columns
-from ..datasets.store.schema import DATASET, TableSchema
-from ..datasets.store.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
+from ..datasets.store.location import DATASET_FOLDER, MANIFEST, RUN, read_manifest
+from ..datasets.store.splits import SIDES
 from ..labeling.analyzer import LOG_HEADING
 from ..labeling.target import BadTargetError, parse_target, profile_under, target_mode, target_modes
 
+LINES = ".jsonl"
+"""Ending of files of JSON lines."""
 ALL = "all"
 """The config of all environments."""
 ROLES = ("system", "user", "assistant")
@@ -47,7 +46,7 @@ NULLABLE = frozenset({"certificate", "witness", "infeasible_at_start", "failure_
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """The Parquet files of some configs of a dataset."""
+    """The files with the rows of some configs of a dataset."""
 
     storage: Storage
     """Storage of the dataset's folder."""
@@ -65,7 +64,10 @@ class DatasetFiles:
         Raises:
             TrainingError: a file is not as the manifest lists it.
         """
-        files = {name: self.storage.record(name) for names in self.by_side.values() for name, _ in names}
+        names = {name for each in self.by_side.values() for name, _ in each}
+        folders = {name.partition("/")[0] for name in names if name.endswith(LINES)}
+        names.update(name for folder in folders for name in self.storage.listing(folder))  # pictures beside the lines
+        files = {name: self.storage.record(name) for name in sorted(names)}
         if self.manifest is None:
             return digest({name: record.sha256 for name, record in files.items()}, 64)
         changed = [name for name, record in files.items() if self.listed.get(name) != record]
@@ -105,12 +107,12 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
     for name in sorted(storage.listing()):
         env, _, file = name.partition("/")
         side = file.partition("-")[0]
-        if name.endswith(".parquet") and side in SIDES and "/" not in file and not env.endswith("_episodes"):
+        if name.endswith((".parquet", LINES)) and side in SIDES and "/" not in file and not env.endswith("_episodes"):
             present.setdefault(env, {}).setdefault(side, []).append(name)
     if not present:
         raise TrainingError(
             f"{source} holds no dataset, expected a store, or a folder with ENV/train-*.parquet as "
-            "pivot build writes it; make one with: pivot build sokoban --out runs/first"
+            f"pivot build writes it, or ENV/train-*{LINES}; make one with: pivot build sokoban --out runs/first"
         )
     chosen = sorted(present) if ALL in configs else list(configs)
     unknown = [env for env in chosen if env not in present]
@@ -133,6 +135,19 @@ def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tup
         TrainingError: the file is incomplete, or has different columns.
     """
     address = storage.address(name)
+    if name.endswith(LINES):
+        yield from _rows_of_lines(storage, name, columns)
+        return
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - a machine that only trains may do without, and so with polars
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        from ..datasets.store.parquet import check_columns  # noqa: PLC0415
+        from ..datasets.store.schema import DATASET, TableSchema  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise TrainingError(
+            f"{address}: found no package {error.name}, expected it for Parquet; install it, or give JSON lines"
+        ) from error
     schema = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*columns)))
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
@@ -146,6 +161,27 @@ def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tup
         raise TrainingError(f"{address} cannot be read as Parquet ({error}); {REBUILD}") from error
     except StoreError as error:
         raise TrainingError(str(error)) from error
+
+
+def _rows_of_lines(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a file of JSON lines, with the bytes of their picture files."""
+    folder = name.rpartition("/")[0]
+    with storage.open(name) as stream:
+        for number, line in enumerate(stream):
+            where = f"{storage.address(name)}, row {number}"
+            try:
+                content = json.loads(line)
+                row = {column: content[column] for column in columns}
+                if "images" in row:
+                    paths = [image["path"] for image in row["images"]]
+                    if outside := [path for path in paths if path.startswith("/") or ".." in path.split("/")]:
+                        raise _refusal(where, f"picture {outside[0]!r}", "the name of a file beside the JSON lines")
+                    row["images"] = [{"bytes": storage.read_bytes(f"{folder}/{path}")} for path in paths]
+            except KeyError as error:
+                raise _refusal(where, f"no column {error}", "the columns of the table dataset") from error
+            except (StoreError, OSError, ValueError, TypeError, AttributeError) as error:
+                raise _refusal(where, f"a line that cannot be read ({error})", "a JSON object") from error
+            yield where, row
 
 
 @dataclass(frozen=True)
@@ -173,7 +209,11 @@ class Records:
     def rows_of(self, name: str, env: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the checked rows of one file, whose config is that of ``env``, each with file and row for messages."""
         for where, row in rows_of(self.files.storage, name, columns):
-            check_row(row, where, env)
+            try:
+                check_row(row, where, env)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON lines have no types
+                expected = "the columns of the table dataset"
+                raise _refusal(where, f"a value of another type ({error})", expected) from error
             yield where, row
 
 

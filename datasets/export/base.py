@@ -20,8 +20,9 @@ from ...core.plugins import Plugin, Settings
 from ...labeling.episode import PLAYED, FailedEpisode
 from ...solvers.base import Solver
 from ..store.config import Shard
-from ..store.dataset_rows import SIDES, FrameReader, drawn_tiles, trainable
+from ..store.dataset_rows import FrameReader, drawn_tiles, trainable
 from ..store.schema import EPISODES, FRAMES, IMAGE, LABELS, MESSAGES, PROMPTS, STEPS, Column, TableSchema
+from ..store.splits import SIDES
 from ..store.store import Store
 from ..store.tables import FAILURE_COLUMNS, Rows, check_steps, failed_episodes, steps_by_episode
 

@@ -20,9 +20,9 @@ from ...labeling.domains import domain_of
 from ...labeling.episode import PLAYED
 from ...labeling.target import PAPER_MODES
 from ..store.config import PartConfig
-from ..store.dataset_rows import SIDES
 from ..store.run import Run
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
+from ..store.splits import SIDES
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
 

@@ -10,8 +10,9 @@ from ...core.messages import bare_messages
 from ...labeling.analyzer import shown_log
 from ...solvers.base import FAILURE_MODES
 from ..store.config import Shard
-from ..store.dataset_rows import SIDES, FrameReader, dataset_file, drawn_tiles, seen_frames
+from ..store.dataset_rows import FrameReader, dataset_file, drawn_tiles, seen_frames
 from ..store.schema import DATASET, DATASET_EPISODES, TableSchema
+from ..store.splits import SIDES
 from ..store.tables import Rows
 from .base import Exporter, ExportTables, LabelledShard
 

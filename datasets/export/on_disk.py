@@ -18,9 +18,10 @@ from ...core.identity import digest
 from ...core.plugins import read_settings
 from ...core.storage import FileRecord, Storage
 from ..store.config import Shard, solver_type
-from ..store.dataset_rows import SIDES, ShardSplit, shard_sides
+from ..store.dataset_rows import ShardSplit, shard_sides
 from ..store.nights import Nights, environments_of
 from ..store.schema import TableSchema
+from ..store.splits import SIDES
 from ..store.store import MANIFEST, Store
 from .base import Exporter, LabelledShard, TrainerExporter
 from .card import CARD, configs_section, rendered, terms_of

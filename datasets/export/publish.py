@@ -21,8 +21,8 @@ from huggingface_hub.errors import (
 
 from ...core.errors import ConfigError, HubError, StoreError
 from ...core.storage import Address, FileRecord
-from ..store.dataset_rows import SIDES
 from ..store.location import refuse_while_written
+from ..store.splits import SIDES
 from ..store.store import DATASET_FOLDER, Store, refuse_unfinished_relabel
 from .card import CARD, PICTURE
 

@@ -1,4 +1,4 @@
-"""Stores around and inside a folder, for messages about a folder that is not a store."""
+"""Names in the folder of a store, its manifest, and messages about a folder that is not a store."""
 
 import os
 import re
@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 from ...core.errors import NoStoreError, StoreError
-from ...core.storage import Address, Storage, open_storage
+from ...core.storage import Address, FileRecord, Storage, open_storage
 
 RUN = "run.json"
+DATASET_FOLDER = "dataset"
 MANIFEST = "manifest.json"
 _MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
 """The former manifest of a store that will be removed, with the day on which a prune marked it."""
@@ -108,3 +109,19 @@ def refuse_unfinished_merge(storage: Storage) -> None:
             f"{storage.address()} is the unfinished store of `pivot merge`; finish it with the same command: "
             f"pivot merge STORE... --out {storage.address()}"
         )
+
+
+def read_manifest(storage: Storage) -> dict[str, FileRecord]:
+    """Read the manifest of a store.
+
+    Raises:
+        StoreError: it is missing or malformed.
+    """
+    raw = storage.read_json(MANIFEST)
+    try:
+        return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{storage.address(MANIFEST)} is not a manifest "
+            "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
+        ) from error

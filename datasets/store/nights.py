@@ -15,7 +15,7 @@ from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
 from ..export.card import CARD, TITLE, config_parts, configs_section, rendered, terms_of
 from .config import Shard
-from .dataset_rows import SIDES
+from .splits import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames
 
 SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import IO
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -117,6 +116,8 @@ def read_files(
         StoreError: a file is missing. pl.exceptions.PolarsError, pl.exceptions.PanicException: one is torn, or lacks a
             column, or has it with another type.
     """
+    import polars as pl  # noqa: PLC0415 - machines that only train do without
+
     empty = schema.arrow.empty_table().select(list(columns))
     if not names:
         return empty

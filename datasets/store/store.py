@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pyarrow as pa
 
 from ...core import admission, plugins
@@ -26,16 +25,18 @@ from ...core.storage.commit import Step, refuse_interrupted, roll_forward
 from ...labeling.episode import FailedEpisode
 from ...rollouts.base import Policy
 from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
-from .location import MANIFEST, RUN, no_store, refuse_unfinished_merge
+from .location import DATASET_FOLDER, MANIFEST, RUN, no_store, read_manifest, refuse_unfinished_merge
 from .parquet import check_file, read_table
 from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, check_rows, failed_episodes
 
+if TYPE_CHECKING:
+    import polars as pl
+
 DATABASE = "pivot.duckdb"
 AUDIT = "audit.json"
 """Audit of the source of an import; only an imported store has it."""
-DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
 PLAYED = "rollout"
 """Stage whose receipt says that a shard is played."""
@@ -55,12 +56,12 @@ _OLD_LABELS = re.compile(rf"labels/v(\d+)|(?:prompts|calls)/{WORD.pattern}/\d{{5
 class StoreFrames:
     """Lazy polars frames over every table of a store (docs/reference/store.md lists the columns)."""
 
-    episodes: pl.LazyFrame
-    steps: pl.LazyFrame
-    frames: pl.LazyFrame
-    prompts: pl.LazyFrame
-    calls: pl.LazyFrame
-    labels: pl.LazyFrame
+    episodes: "pl.LazyFrame"
+    steps: "pl.LazyFrame"
+    frames: "pl.LazyFrame"
+    prompts: "pl.LazyFrame"
+    calls: "pl.LazyFrame"
+    labels: "pl.LazyFrame"
     """Labels of the current version."""
 
 
@@ -323,8 +324,10 @@ class Store:
         self.check_presence((*STORE_TABLES, LABELS))
         return StoreFrames(**{schema.name: self.scan(schema) for schema in (*STORE_TABLES, LABELS)})
 
-    def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
+    def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> "pl.LazyFrame":
         """Return a lazy polars frame over a table, or some shards of it."""
+        import polars as pl  # noqa: PLC0415 - machines that only train do without
+
         files = [self.storage.address(name) for name in self.files(schema, shards)]
         empty = pl.DataFrame(schema.arrow.empty_table())
         if not files:
@@ -345,22 +348,6 @@ class Store:
         """Write the manifest, which completes the store, or the file ``name`` that replaces it later."""
         entries = {path: asdict(files[path]) for path in sorted(files)}
         self.storage.write_json(name, {"files": entries})
-
-
-def read_manifest(storage: Storage) -> dict[str, FileRecord]:
-    """Read the manifest of a store.
-
-    Raises:
-        StoreError: it is missing or malformed.
-    """
-    raw = storage.read_json(MANIFEST)
-    try:
-        return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{storage.address(MANIFEST)} is not a manifest "
-            "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
-        ) from error
 
 
 def stored_config(root: Address, *, complete: bool = True, checked: bool = False) -> RunConfig:

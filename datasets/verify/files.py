@@ -15,8 +15,9 @@ from ...core.errors import ForbiddenError, StoreError
 from ...core.storage import Storage
 from ...core.storage.commit import COMMIT
 from ..export.card import CARD, PICTURE, card_text, example_picture
-from ..store.dataset_rows import SIDES, dataset_file
+from ..store.dataset_rows import dataset_file
 from ..store.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES
+from ..store.splits import SIDES
 from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
 from .compare import contrast, picture_problem
 

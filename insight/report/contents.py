@@ -11,10 +11,11 @@ from typing import Any
 from ...core.errors import ConfigError
 from ...core.storage import Address
 from ...datasets.store.config import Shard
-from ...datasets.store.dataset_rows import SIDES, dataset_file
+from ...datasets.store.dataset_rows import dataset_file
 from ...datasets.store.nights import Nights, environments_of, placed_shards, unfinished_state
 from ...datasets.store.parquet import read_table
 from ...datasets.store.schema import DATASET_EPISODES, EPISODES, LABELS
+from ...datasets.store.splits import SIDES
 from ...datasets.store.store import DATASET_FOLDER, Store
 from ..top import instructive, reasons
 from .plain import plain

@@ -9,17 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.dataset_rows import (
-    TRAIN,
-    VALIDATION,
-    level_position,
-    plan_split,
-    shard_sides,
-    split_by_episode,
-    split_by_task,
-)
+from pivot.datasets.store.dataset_rows import plan_split, shard_sides
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS
+from pivot.datasets.store.splits import TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
 from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.tests.stores import change_rows, copy_store, read_rows, schema_of, table_files

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.store.dataset_rows import TRAIN
+from pivot.datasets.store.splits import TRAIN
 from pivot.datasets.store.store import Store
 from pivot.training.evaluation import episodes, level_posterior, tables
 from pivot.training.evaluation.boosted_trees import Fitting

@@ -15,7 +15,7 @@ from PIL import Image
 from ...core.errors import TrainingError
 from ...core.identity import derive_seed
 from ...core.images import MAX_PIXELS, readable_formats
-from ...datasets.store.dataset_rows import TRAIN, VALIDATION
+from ...datasets.store.splits import TRAIN, VALIDATION
 from ...labeling.target import Vocabulary, parse_target
 from ..records import ALL, REBUILD, Records, absolute_source, find_files, target_text
 

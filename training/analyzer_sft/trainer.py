@@ -1,13 +1,12 @@
 """The trainer of Stage I: supervised fine-tuning of the Analyzer on labelled failures.
 
-The trainer is TRL's SFTTrainer with its own loss, which gives every record the same weight whatever the length of its
-target, its own order of the records, which is a function of seed and epoch, and checks of both. An update takes
+The trainer is that of the transformers library with a loss that gives every record the same weight whatever the length
+of its target, an order of the records that is a function of seed and epoch, and checks of both. An update takes
 ``batch`` records, however they are spread over processes and accumulation steps; the last records of an epoch that do
 not fill a batch are left out and counted.
 """
 
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +19,14 @@ from ...models.extras import need
 from .. import checkpoint as on_disk
 from ..config import EXTRA
 from ..curves import draw_losses
-from ..encode import Batch, Encoder, Reply
-from ..loading import adapter_config, load_weights, processor_of, uses_bf16
+from ..encode import IGNORED, Batch, Encoder, Reply
+from ..loading import add_adapters, load_adapters, load_weights, processor_of, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, TrainingData, epoch_order
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)
-trl: Any = need("trl", EXTRA)
-accelerate: Any = need("accelerate", EXTRA)
-hf_datasets: Any = need("datasets", EXTRA)
 
 IDS = "episode_ids"
 Report = Callable[[str], None]
@@ -50,11 +46,11 @@ def record_loss(logprobs: Tensor, mask: Tensor) -> Scalar:
     return -((logprobs * mask).sum(dim=1) / counts).mean()
 
 
-class AnalyzerTrainer(trl.SFTTrainer):
-    """TRL's trainer with the loss of the specification; a loss or gradient that is not finite stops it."""
+class AnalyzerTrainer(transformers.Trainer):
+    """The library's trainer with the loss of the specification; a loss or gradient that is not finite stops it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make the trainer, with the arguments of TRL's."""
+        """Make the trainer, with the arguments of the library's."""
         super().__init__(*args, **kwargs)
         # The mean over a micro-batch is what compute_loss returns; the library then divides by the accumulation steps.
         self.model_accepts_loss_kwargs = False
@@ -70,14 +66,18 @@ class AnalyzerTrainer(trl.SFTTrainer):
         """
         del num_items_in_batch
         ids = inputs.pop(IDS, ())
-        outputs = model(**inputs, use_cache=False, fused_lm_head=True)
-        loss = record_loss(outputs.log_probs, outputs.label_mask)
+        labels = inputs.pop("labels")[:, 1:]
+        kept = (labels != IGNORED).any(dim=0).nonzero().squeeze(1)  # the vocabulary is scored for targets alone
+        logits, labels = model(**inputs, use_cache=False, logits_to_keep=kept).logits, labels[:, kept]
+        mask, targets = labels != IGNORED, labels.clamp(min=0)
+        logprobs = logits.log_softmax(dim=-1).gather(2, targets[..., None]).squeeze(2)
+        loss = record_loss(logprobs, mask)
         self._stop_unless_finite(loss.detach(), "loss", ids)
         self.last_ids = ids
         if model.training:
-            counts = outputs.is_top1.sum(), outputs.label_mask.sum(), inputs["attention_mask"].sum()
-            self._counts += torch.stack(counts).detach().float().cpu()
-        return (loss, outputs) if return_outputs else loss
+            right = (logits.detach().argmax(dim=-1) == targets) & mask
+            self._counts += torch.stack([right.sum(), mask.sum(), inputs["attention_mask"].sum()]).float().cpu()
+        return (loss, {}) if return_outputs else loss
 
     def _stop_unless_finite(self, value: Any, what: str, ids: Sequence[str]) -> None:
         bad = (~torch.isfinite(value)).float()
@@ -97,8 +97,8 @@ class AnalyzerTrainer(trl.SFTTrainer):
         Qwen2.5-VL is saved under names that differ from those of its modules. The library's own method does not
         translate them: it finds no weights, shows a warning, and continues with the weights the run started from.
         """
-        if self.is_fsdp_enabled or hasattr(self.model, "peft_config"):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if getattr(self.model, "_hf_peft_config_loaded", False):
+            load_adapters(self.model, Path(resume_from_checkpoint))
             return
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
@@ -115,9 +115,6 @@ class AnalyzerTrainer(trl.SFTTrainer):
         """Save a checkpoint; a full disk is a TrainingError."""
         with on_disk.writing(self.args.output_dir):
             super()._save_checkpoint(*args, **kwargs)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write no card with a checkpoint; the card of a run is in its ``final`` folder."""
 
 
 class RunLog(transformers.TrainerCallback):
@@ -182,15 +179,15 @@ class RunLog(transformers.TrainerCallback):
 
 
 class Collate:
-    """Turns rows, which hold the index of a sample, into a batch."""
+    """Turns indices of samples into a batch."""
 
     def __init__(self, encoder: Encoder, samples: Sequence[Sample]) -> None:
         """Collate ``samples``."""
         self._encoder, self._samples = encoder, samples
 
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
-        """Return the batch of some rows, with the ids of its episodes."""
-        samples = [self._samples[row["index"]] for row in rows]
+    def __call__(self, indices: Sequence[int]) -> Batch:
+        """Return the batch of some samples, with the ids of its episodes."""
+        samples = [self._samples[index] for index in indices]
         return encode_samples(self._encoder, samples) | {IDS: [sample.episode_id for sample in samples]}
 
 
@@ -249,46 +246,46 @@ def load_model(config: SftConfig) -> tuple[Any, Any]:
     if config.check_only:
         return None, processor_of(config.model, config.revision)
     dtype = torch.bfloat16 if config.lora and uses_bf16(config.precision) else torch.float32
-    return load_weights(config.model, config.revision, dtype)
+    model, processor = load_weights(config.model, config.revision, dtype)
+    if config.lora:
+        add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
+    return model, processor
 
 
 def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
-    """Return TRL's settings for a run, which is one pass over the rows of all epochs."""
+    """Return the library's settings for a run, which is one pass over the records of all epochs."""
     every = config.save_every or plan.steps_per_epoch
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # old names that both libraries still use
-        return trl.SFTConfig(
-            output_dir=str(out / on_disk.CHECKPOINTS),
-            num_train_epochs=1,
-            max_steps=plan.steps,
-            train_sampling_strategy="sequential",
-            per_device_train_batch_size=config.micro_batch,
-            per_device_eval_batch_size=config.micro_batch,
-            gradient_accumulation_steps=plan.accumulation,
-            learning_rate=config.lr,
-            lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
-            warmup_steps=round(config.warmup * plan.steps),
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            optim="adamw_torch",
-            bf16=uses_bf16(config.precision),
-            use_cpu=not torch.cuda.is_available(),
-            gradient_checkpointing=config.gradient_checkpointing,
-            logging_steps=1,
-            logging_nan_inf_filter=False,
-            save_strategy="steps",
-            save_steps=every,
-            save_total_limit=on_disk.KEPT,
-            eval_strategy="steps" if config.evaluate else "no",
-            eval_steps=every,
-            seed=config.seed,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            remove_unused_columns=False,
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
-            report_to=list(config.report_to) or "none",
-            disable_tqdm=True,
-        )
+    made = transformers.TrainingArguments(
+        output_dir=str(out / on_disk.CHECKPOINTS),
+        num_train_epochs=1,
+        max_steps=plan.steps,
+        train_sampling_strategy="sequential",
+        per_device_train_batch_size=config.micro_batch,
+        per_device_eval_batch_size=config.micro_batch,
+        gradient_accumulation_steps=plan.accumulation,
+        learning_rate=config.lr,
+        lr_scheduler_type="constant_with_warmup" if config.schedule == "constant" else config.schedule,
+        warmup_steps=round(config.warmup * plan.steps),
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        optim="adamw_torch",
+        bf16=uses_bf16(config.precision),
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=on_disk.KEPT,
+        eval_strategy="steps" if config.evaluate else "no",
+        eval_steps=every,
+        seed=config.seed,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        report_to=list(config.report_to) or "none",
+        disable_tqdm=True,
+    )
+    made._n_gpu = 1  # one GPU per process: several that are visible would each take a micro-batch
+    return made
 
 
 def make_trainer(
@@ -297,15 +294,15 @@ def make_trainer(
     """Return the trainer of a run."""
     orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
     held_out = range(len(data.train), len(data.train) + len(data.validation))
-    rows = hf_datasets.Dataset.from_dict
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     trainer = AnalyzerTrainer(
         model=model,
         args=arguments(config, plan, out),
-        train_dataset=rows({"index": [index for order in orders for index in order]}),
-        eval_dataset=rows({"index": list(held_out)}) if config.evaluate else None,
+        train_dataset=[index for order in orders for index in order],
+        eval_dataset=list(held_out) if config.evaluate else None,
         data_collator=Collate(encoder, [*data.train, *data.validation]),
         processing_class=encoder.processor,
-        peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer

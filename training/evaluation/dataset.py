@@ -16,7 +16,7 @@ from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
 from ...datasets.export.predictors import LoggedFailure
 from ...datasets.store.config import versions
-from ...datasets.store.dataset_rows import TRAIN, VALIDATION
+from ...datasets.store.splits import TRAIN, VALIDATION
 from ...labeling.action_log import action_log
 from ...labeling.target import parse_target
 from ..analyzer import case_of_record

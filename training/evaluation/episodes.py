@@ -23,7 +23,8 @@ from ...datasets.export.base import LabelledEpisode, LabelledShard
 from ...datasets.export.credit import case_of
 from ...datasets.export.predictors import LoggedFailure
 from ...datasets.store.config import Shard, environment, versions
-from ...datasets.store.dataset_rows import TRAIN, VALIDATION, plan_split, shard_sides
+from ...datasets.store.dataset_rows import plan_split, shard_sides
+from ...datasets.store.splits import TRAIN, VALIDATION
 from ...datasets.store.store import Store
 from ...environments.base import EnvConfig, EnvProfile, Task
 from ...labeling.action_log import action_log

@@ -20,7 +20,7 @@ from ...core.images import container_format, decode
 from ...core.progress import Reporter
 from ...core.storage import open_storage
 from ...datasets.store.config import environment, solver_type
-from ...datasets.store.dataset_rows import TRAIN, VALIDATION
+from ...datasets.store.splits import TRAIN, VALIDATION
 from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line

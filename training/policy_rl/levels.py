@@ -16,7 +16,7 @@ from ...core.identity import derive_seed, sample_below
 from ...core.intervals import LEAST, Interval, mean_of, sums_by_level
 from ...core.plugins import Settings
 from ...datasets.store.config import env_config, environment
-from ...datasets.store.dataset_rows import TRAIN, split_by_task
+from ...datasets.store.splits import TRAIN, split_by_task
 from ...environments.base import EnvConfig, PivotEnv, Task
 from ...environments.turns import Reply, StudentPrompt, Turn
 from ...rollouts.base import Episode, Policy, Status, TaskRollouts

@@ -18,7 +18,7 @@ from ...core.errors import TrainingError
 from ...core.identity import digest
 from ...core.storage import Storage, open_storage
 from ...models.base import Backend
-from ...models.extras import need
+from ...models.extras import installed, need
 from ...models.transformers.model import Engine
 from ...models.weights import revision_of
 from ...rollouts.policies import ModelPolicy
@@ -94,6 +94,11 @@ def prepare(config: RlConfig) -> Prepared:
     check_trackers(config.report_to)
     check_exact(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
+    if config.keep_rollouts and not installed("pyarrow"):
+        raise TrainingError(
+            f"keep_rollouts {config.keep_rollouts}: found no package pyarrow, expected it to store rollouts; install "
+            "it, or store none with --keep-rollouts 0"
+        )
     levels, ranks = plan_levels(config), Ranks.current()
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
     model, processor = load_weights(config.model, config.revision, precision if config.lora else torch.float32)

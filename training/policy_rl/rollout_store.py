@@ -2,18 +2,16 @@
 
 Tables, config and receipts are those of a build that was stopped after its rollouts, so that labels, dataset and
 manifest are made as for every store, at the end of the run or earlier (``pivot build --config OUT/rollouts/run.json
---out OUT/rollouts``). The training does not read this store.
+--out OUT/rollouts``). The training does not read this store. Only runs that store rollouts import pyarrow.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...core.storage import open_storage
 from ...datasets.store.config import EnvRun, PartConfig, RunConfig
 from ...datasets.store.run import Run
-from ...datasets.store.schema import STORE_TABLES
-from ...datasets.store.stages import ROLLOUT, Pending, RolloutStage
-from ...datasets.store.store import DATABASE, MANIFEST, Store
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
 from .config import RlConfig
@@ -58,6 +56,9 @@ class PlayedStore:
         shards, rest = divmod(number, self._config.keep_rollouts) if self._config.keep_rollouts else (0, 1)
         if rest:
             return
+        from ...datasets.store.stages import Pending, RolloutStage  # noqa: PLC0415
+        from ...datasets.store.store import DATABASE, MANIFEST, Store  # noqa: PLC0415
+
         store = Store(self._root, self._store_config(shards))
         for name in (MANIFEST, DATABASE):
             store.storage.delete(name)
@@ -69,12 +70,20 @@ class PlayedStore:
     def remove_after(self, number: int) -> None:
         """Remove the updates after ``number``, which a resumed run repeats, and all files made from rollouts."""
         shards = number // self._config.keep_rollouts if self._config.keep_rollouts else 0
-        store = Store(self._root, self._store_config(max(1, shards)))
-        kept = store.config.shards() if shards else []
+        if not shards:
+            storage = open_storage(self._root)
+            for name in storage.listing():
+                storage.delete(name)
+            return
+        from ...datasets.store.schema import STORE_TABLES  # noqa: PLC0415
+        from ...datasets.store.stages import ROLLOUT  # noqa: PLC0415
+        from ...datasets.store.store import Store  # noqa: PLC0415
+
+        store = Store(self._root, self._store_config(shards))
+        kept = store.config.shards()
         files = {store.table_file(schema, shard) for schema in STORE_TABLES for shard in kept}
         files |= {store.receipt_file(ROLLOUT, shard) for shard in kept}
         for name in store.storage.listing():
             if name not in files:
                 store.storage.delete(name)
-        if kept:
-            store.write_run()
+        store.write_run()
