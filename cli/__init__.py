@@ -50,6 +50,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "evaluate": "an Analyzer, a policy, or baselines that read the log",
         "benchmark": "make it, ask a model, score replies, compare results",
         "make-model": "a small model to try all of this on a CPU",
+        "rehearse": "both stages on this machine with random weights",
     },
     "Operate": {
         "deploy": "nightly builds with Prefect",
@@ -60,7 +61,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 """Commands with their summaries, by heading of the help."""
-NO_STORE = ("doctor", "cache", "deploy", "serve-command", "make-model")
+NO_STORE = ("doctor", "cache", "deploy", "serve-command", "make-model", "rehearse")
 """Commands that open no store."""
 GROUPS = ("train", "evaluate", "benchmark")
 """Groups of commands."""

@@ -7,11 +7,13 @@ traceback.
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -95,8 +97,16 @@ GROUPS = {
 
 @cache
 def registered(group: str) -> list[EntryPoint]:
-    """Return every entry point of a group once, by name; an editable install may list its own twice."""
+    """Return every entry point of a group once, by name; an editable install may list its own twice.
+
+    A source tree that is not installed has no entry points of its own: those of ``pyproject.toml`` are taken.
+    """
     points = {(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    if not any(each.module.partition(".")[0] == _PACKAGE for each in points.values()) and project.exists():
+        listed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
+        for name, value in listed.get(f"pivot.{group}", {}).items():
+            points[name, value] = EntryPoint(name, value, f"pivot.{group}")
     return sorted(points.values(), key=lambda point: point.name)
 
 

@@ -74,7 +74,7 @@ def train_sft(
     settings = config if isinstance(config, SftConfig) else make_sft_config(config)
     check_packages(SFT_PACKAGES)
     from ..training.analyzer_sft import run  # noqa: PLC0415
-    from ..training.memory import estimate  # noqa: PLC0415
+    from ..training.memory import estimate, within_memory  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
     if settings.dry_run:
@@ -84,7 +84,8 @@ def train_sft(
     prepared = run.prepare(settings)
     if settings.out is not None and not settings.check_only:
         listeners: dict[str, Any] = {"report": report, "on_checked": on_checked, "callbacks": callbacks}
-        return run.train(prepared, settings.out, settings.resume, **listeners)
+        with within_memory(settings):
+            return run.train(prepared, settings.out, settings.resume, **listeners)
     if Ranks.current().is_main:
         on_checked(prepared)
     return run.SftResult(None, prepared.plan.steps, None, data=prepared.report)
@@ -114,7 +115,7 @@ def train_rl(
     # A mistake in a setting is reported before anything is loaded.
     env = env_config(settings.env, settings.settings)
     check_packages(RL_PACKAGES)
-    from ..training.memory import estimate_rl  # noqa: PLC0415
+    from ..training.memory import estimate_rl, within_memory  # noqa: PLC0415
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
 
@@ -122,7 +123,7 @@ def train_rl(
         return loop.RlResult("", 0, {}, memory=estimate_rl(settings))
     if settings.out is None:
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
-    with allowing(env.code):  # the caller names it
+    with allowing(env.code), within_memory(settings):  # the caller names the code
         prepared = loop.prepare(settings)
         if prepared.ranks.is_main:
             on_prepared(prepared)
@@ -217,6 +218,29 @@ def make_model(
             data = Path(folder) / "store"
             build(TINY_STORE, data)
         return made_models.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)
+
+
+def rehearse(
+    model: str | None = None, *, minutes: float = 10.0, report: Callable[[str], None] = _ignore
+) -> dict[str, Any]:
+    """Run short pieces of both stages on this machine with random weights; nothing is downloaded.
+
+    Args:
+        model: ``qwen2.5-vl-3b`` or ``qwen3-vl-2b`` at full size, ``tiny``, or a folder; by default the first with a
+            GPU, else ``tiny``.
+        minutes: time after which no further part begins.
+        report: receives a line per part.
+
+    Returns:
+        Device, versions, a row of figures per part, and the slowest phases.
+
+    Raises:
+        TrainingError: there is no such model. PluginError: a package is missing.
+    """
+    check_packages(SFT_PACKAGES)
+    from ..training import rehearsal  # noqa: PLC0415
+
+    return rehearsal.rehearse(model or rehearsal.default_model(), minutes, report)
 
 
 def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> "Benchmark":

@@ -46,15 +46,10 @@ class EncodedPrompt:
     ids: tuple[int, ...]
     kinds: tuple[int, ...]
     """Kind of each token, text or picture; the model derives positions from it."""
-    pixels: Patches | None
-    """Pixels of all pictures, shape (patches, numbers); None without pictures."""
-    grids: Grids | None
+    patches: tuple[Patches, ...] = ()
+    """Pixels of each picture, shape (patches, numbers)."""
+    grids: Grids | None = None
     """Patches over time, height and width of each picture, shape (pictures, 3); None without pictures."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the pixels, and an estimate for the tokens."""
-        return 16 * len(self.ids) + (0 if self.pixels is None else self.pixels.nbytes)
 
 
 class Encoder:
@@ -126,13 +121,12 @@ class Encoder:
         """Return the encoded prompt with its pictures, up to the start of its reply."""
         text, shown = self.prompt_text(messages), list(pictures)
         made = self.processor(text=[text], images=[shown] if shown else None, add_special_tokens=False)
-        torch = self._torch
-        return EncodedPrompt(
-            tuple(made["input_ids"][0]),
-            tuple(made["mm_token_type_ids"][0]),
-            torch.as_tensor(made["pixel_values"]) if shown else None,
-            torch.as_tensor(made["image_grid_thw"]) if shown else None,
-        )
+        ids, kinds = tuple(made["input_ids"][0]), tuple(made["mm_token_type_ids"][0])
+        if not shown:
+            return EncodedPrompt(ids, kinds)
+        grids = self._torch.as_tensor(made["image_grid_thw"])
+        patches = self._torch.as_tensor(made["pixel_values"]).split(grids.prod(dim=-1).tolist())
+        return EncodedPrompt(ids, kinds, tuple(patches), grids)
 
     def batch(self, replies: Sequence[Reply]) -> Batch:
         """Return the tensors of some replies; nothing is truncated."""
@@ -160,11 +154,26 @@ class Encoder:
             mask[row, :stop] = 1
             kinds[row, :start] = torch.as_tensor(prompt.kinds)
         batch = {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": kinds, "labels": labels}
-        pixels = [prompt.pixels for prompt in prompts if prompt.pixels is not None]
-        if pixels:
-            batch["pixel_values"] = torch.cat(pixels)
-            batch["image_grid_thw"] = torch.cat([prompt.grids for prompt in prompts if prompt.grids is not None])
-        return batch
+        return batch | self._pictures(prompts)
+
+    def open(self, prompts: Sequence[EncodedPrompt]) -> Batch:
+        """Return the tensors of prompts whose replies are generated, padded on the left."""
+        torch = self._torch
+        width = max(len(prompt.ids) for prompt in prompts)
+        ids = torch.full((len(prompts), width), self.pad, dtype=torch.long)
+        mask, kinds = torch.zeros_like(ids), torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            start = width - len(prompt.ids)
+            ids[row, start:], mask[row, start:] = torch.as_tensor(prompt.ids), 1
+            kinds[row, start:] = torch.as_tensor(prompt.kinds)
+        return {"input_ids": ids, "attention_mask": mask, "mm_token_type_ids": kinds} | self._pictures(prompts)
+
+    def _pictures(self, prompts: Sequence[EncodedPrompt]) -> Batch:
+        patches = [each for prompt in prompts for each in prompt.patches]
+        if not patches:
+            return {}
+        grids = [prompt.grids for prompt in prompts if prompt.grids is not None]
+        return {"pixel_values": self._torch.cat(patches), "image_grid_thw": self._torch.cat(grids)}
 
 
 def image_tokens(width: int, height: int, image_processor: Any) -> tuple[int, int]:

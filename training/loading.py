@@ -63,6 +63,12 @@ def _refuse(model: str) -> Iterator[None]:
         ) from error
 
 
+def recompute_activations(model: Any) -> None:
+    """Let the backward pass of a model recompute activations instead of keeping them."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 # Low-rank adapters (LoRA) of the language model
 
 

@@ -2,10 +2,11 @@
 
 Weights, gradients and AdamW's two moments are counted exactly, on a model without storage. Activations are estimated
 from the shapes: all values that the layers keep for the backward pass, or, when activations are recomputed, those of
-one layer and the inputs of the others.
+one layer and the inputs of the others. The optimiser is fused on a GPU: it needs no further memory while it steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from .analyzer_sft.config import SftConfig
 from .config import Shape
 from .loading import adapter_config, uses_bf16
 from .policy_rl.config import RlConfig
+from .policy_rl.weights import CACHE_BYTES
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")
@@ -72,15 +74,38 @@ def estimate_rl(config: RlConfig) -> Estimate:
     more: dict[str, int] = {}
     if not config.lora and (config.kl > 0 or config.teacher_weights == "start"):
         more["reference"] = count * FULL
-    if config.teacher_weights == "ema":
+    if not config.lora and config.teacher_weights == "ema":
         more["teacher"] = count * FULL
     if config.teacher_model is not None:
         other = config.model_copy(update={"model": config.teacher_model, "revision": config.teacher_revision})
         more["teacher"] = _parameters(_empty_model(model_settings(other))) * width
+    more["picture features"] = (1 + len(more)) * CACHE_BYTES  # of each set of weights with a vision encoder of its own
     if config.engine == "in-process":
         longest = PROMPT + max(config.max_tokens, config.analyzer_tokens)
         more["generation, keys and values"] = config.generate * longest * per_token
     return _estimate(config, settings, config.micro_batch_tokens, more)
+
+
+@contextmanager
+def within_memory(config: SftConfig | RlConfig) -> Iterator[None]:
+    """Report that the GPU has too little memory for a run, with the settings to lower.
+
+    Raises:
+        TrainingError: the block runs out of memory.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        if isinstance(config, RlConfig):
+            lower = f"lower --micro-batch-tokens (now {config.micro_batch_tokens}) and run again with --resume"
+        else:
+            lower = f"lower --micro-batch (now {config.micro_batch}) and run again with --resume"
+        flags = {"--gradient-checkpointing": config.gradient_checkpointing, "--lora": config.lora}
+        others = "".join(f", or begin another run with {flag}" for flag, chosen in flags.items() if not chosen)
+        raise TrainingError(
+            f"the memory of the GPU is too small: found {str(error).splitlines()[0]} Expected what --dry-run "
+            f"estimates; {lower}{others}"
+        ) from error
 
 
 def _empty_model(settings: Any) -> Any:

@@ -102,20 +102,21 @@ class Engine:
 
         A request that cannot be encoded gets its error; the others get their answers.
         """
-        rows: list[tuple[int, str, list[Image.Image]]] = []
+        rows: list[tuple[int, Any]] = []
         answers: list[ChatAnswer | Exception | None] = [None] * len(requests)
         for place, request in enumerate(requests):
             try:
-                rows.append((place, *self._prompt(request)))
+                rows.append((place, self._prompt(request)))
             except PolicyError as error:
                 answers[place] = error
         if rows:
-            made = self._generate([requests[place] for place, _, _ in rows], rows)
-            for (place, _, _), answer in zip(rows, made, strict=True):
+            made = self._generate([requests[place] for place, _ in rows], [prompt for _, prompt in rows])
+            for (place, _), answer in zip(rows, made, strict=True):
                 answers[place] = answer
         return [PolicyError("the model gave no answer") if each is None else each for each in answers]
 
-    def _prompt(self, request: ChatRequest) -> tuple[str, list[Image.Image]]:
+    def _prompt(self, request: ChatRequest) -> Any:
+        """Return the prompt of a request as :meth:`_inputs` takes it: its text and pictures."""
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self.processor.apply_chat_template(
             bare_messages(request.messages),
@@ -125,9 +126,22 @@ class Engine:
         )
         return text, pictures
 
-    def _generate(
-        self, requests: Sequence[ChatRequest], rows: Sequence[tuple[int, str, list[Image.Image]]]
-    ) -> list[ChatAnswer | Exception]:
+    def _inputs(self, prompts: Sequence[Any]) -> Any:
+        """Return the tensors of prompts, padded on the left."""
+        pictures = [picture for _, shown in prompts for picture in shown]
+        return self.processor(
+            text=[text for text, _ in prompts],
+            images=pictures or None,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        ).to(self.device)
+
+    def _sample(self, requests: Sequence[ChatRequest], prompts: Sequence[Any], **settings: Any) -> Any:
+        """Return the tokens of prompts and sampled replies; ``settings`` are arguments of ``generate``."""
+        return self._model.generate(**settings)
+
+    def _generate(self, requests: Sequence[ChatRequest], rows: Sequence[Any]) -> list[ChatAnswer | Exception]:
         try:
             return self._forward(requests, rows)
         except self._torch.OutOfMemoryError as error:
@@ -137,21 +151,12 @@ class Engine:
         half = len(rows) // 2
         return self._generate(requests[:half], rows[:half]) + self._generate(requests[half:], rows[half:])
 
-    def _forward(
-        self, requests: Sequence[ChatRequest], rows: Sequence[tuple[int, str, list[Image.Image]]]
-    ) -> list[ChatAnswer | Exception]:
+    def _forward(self, requests: Sequence[ChatRequest], rows: Sequence[Any]) -> list[ChatAnswer | Exception]:
         # Imported here: the class derives from one of transformers.
         from .sampling import SchemaMask, SeededSampler  # noqa: PLC0415
 
         started = perf_counter()
-        pictures = [picture for _, _, shown in rows for picture in shown]
-        inputs = self.processor(
-            text=[text for _, text, _ in rows],
-            images=pictures or None,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-        ).to(self.device)
+        inputs = self._inputs(rows)
         prompt_tokens = inputs["attention_mask"].sum(dim=1).tolist()
         width = inputs["input_ids"].shape[1]
         limit = max(request.sampling.max_tokens for request in requests)
@@ -162,12 +167,12 @@ class Engine:
             return [
                 each for row, request in zip(rows, requests, strict=True) for each in self._forward([request], [row])
             ]
-        settings = [request.sampling for request in requests]
+        asked = [request.sampling for request in requests]
         sampler = SeededSampler(
             [derive_seed(request.seed, request.sample) for request in requests],
-            [each.temperature for each in settings],
-            [each.top_p for each in settings],
-            [each.top_k for each in settings],
+            [each.temperature for each in asked],
+            [each.top_p for each in asked],
+            [each.top_k for each in asked],
             self.device,
             self._banned,
         )
@@ -176,9 +181,9 @@ class Engine:
             schemas = [request.json_schema for request in requests]
             processors.insert(0, SchemaMask(self._grammar_tokens, schemas, width, sorted(self._ends)))
         with self._torch.inference_mode():
-            made = self._model.generate(
-                **inputs, max_new_tokens=limit, do_sample=False, logits_processor=self._processors_list(processors)
-            )
+            listed = self._processors_list(processors)
+            settings = {"max_new_tokens": limit, "do_sample": False, "logits_processor": listed}
+            made = self._sample(requests, rows, **inputs, **settings)
         tokens, logprobs = made[:, width:].tolist(), sampler.logprobs().tolist()
         seconds = perf_counter() - started
         return [

@@ -95,7 +95,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(loop._Run, "_save_final", killed)
+        patch.setattr(loop.Run, "_save_final", killed)
         run(out, player, updates=2, resume=True)
     assert lines_of(out)[-1]["step"] == 2
     again = loop.train(loop.prepare(short(player, updates=2)), out, resume=True)

@@ -41,7 +41,7 @@ from pivot.training.policy_rl.scoring import (  # noqa: E402
     micro_batches,
     nothing_more,
 )
-from pivot.training.policy_rl.weights import ModelWeights, VisionCache  # noqa: E402
+from pivot.training.policy_rl.weights import ByteCache, ModelWeights, VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)
@@ -247,7 +247,7 @@ def test_a_common_beginning_changes_no_score(
 def test_prompts_have_in_common_what_comes_before_the_first_difference_and_no_part_of_a_picture() -> None:
     def prompt(text: str) -> EncodedPrompt:
         """Letters are words, and digits the tokens of a picture."""
-        return EncodedPrompt(tuple(map(ord, text)), tuple(int(letter.isdigit()) for letter in text), None, None)
+        return EncodedPrompt(tuple(map(ord, text)), tuple(int(letter.isdigit()) for letter in text))
 
     def common(*pairs: tuple[str, str, str, str]) -> int:
         prompts = [(prompt(first), prompt(second)) for first, second, _, _ in pairs]
@@ -383,12 +383,12 @@ def test_an_eye_forgets_what_does_not_fit_and_still_sees_the_same() -> None:
     cache = VisionCache(model)
     with torch.no_grad():
         expected = scorer(model, rows, cache)
-        least = cache.cached_bytes // len({name for row in rows for name in image_ids(row.prompt.messages)})
-        narrow = VisionCache(model, capacity=least)
+        least = cache.cached.bytes // len({name for row in rows for name in image_ids(row.prompt.messages)})
+        narrow = VisionCache(model, ByteCache(least))
         for _ in range(2):
             seen = torch.cat([scorer(model, [row], narrow) for row in rows])
             torch.testing.assert_close(seen, expected, atol=2e-6, rtol=0)
-            assert 0 < narrow.cached_bytes <= least
+            assert 0 < narrow.cached.bytes <= least
 
 
 def test_with_a_gradient_nothing_is_kept_and_every_row_counts() -> None:
@@ -404,6 +404,6 @@ def test_with_a_gradient_nothing_is_kept_and_every_row_counts() -> None:
         return torch.cat([each.grad.flatten() for name, each in model.named_parameters() if "visual" in name])
 
     together = gradient([rows])
-    assert cache.cached_bytes == 0
+    assert cache.cached.bytes == 0
     torch.testing.assert_close(together, gradient([[row] for row in rows]), atol=1e-5, rtol=1e-4)
     model.zero_grad()

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
@@ -11,11 +12,13 @@ pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import TrainingError  # noqa: E402 - after the skips
 from pivot.core.storage import LocalStorage  # noqa: E402
+from pivot.tests.training.lake import short  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training.analyzer_sft import trainer as training  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
 from pivot.training.analyzer_sft.samples import epoch_order  # noqa: E402
 from pivot.training.checkpoint import Checkpoint, last_checkpoint  # noqa: E402
+from pivot.training.policy_rl import learner  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -79,3 +82,20 @@ def test_a_full_disk_is_reported_while_weights_are_written(
         train(prepared, tmp_path / "run")
     assert (last_checkpoint(LocalStorage(tmp_path / "run")) is None) is (staged == "checkpoint-")
     assert not (tmp_path / "run" / "final").exists()
+
+
+def test_too_little_memory_names_the_settings_to_lower(
+    small_store: Path, small_model: Path, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nDetails")
+
+    monkeypatch.setattr(training, "record_loss", full)
+    monkeypatch.setattr(learner, "stage_two_loss", full)
+    one = config_of(small_store / "dataset", small_model, out=tmp_path / "one", gradient_checkpointing=True)
+    two = short(player, out=tmp_path / "two", lora=True, lora_rank=4, keep_rollouts=0)
+    begins = r"memory of the GPU is too small: found CUDA out of memory\. Tried to allocate 2\.00 GiB\. .*"
+    with pytest.raises(TrainingError, match=begins + r"--micro-batch \(now 4\).*, or .* --lora$"):
+        pivot.train_sft(one)
+    with pytest.raises(TrainingError, match=begins + r"--micro-batch-tokens \(now \d+\).* --gradient-checkpointing$"):
+        pivot.train_rl(two)

@@ -20,7 +20,7 @@ from .. import checkpoint as on_disk
 from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import IGNORED, Batch, Encoder, Reply
-from ..loading import add_adapters, load_adapters, load_weights, processor_of, uses_bf16
+from ..loading import add_adapters, load_adapters, load_weights, processor_of, recompute_activations, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, TrainingData, epoch_order
@@ -268,7 +268,7 @@ def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
         warmup_steps=round(config.warmup * plan.steps),
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
-        optim="adamw_torch",
+        optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
         bf16=uses_bf16(config.precision),
         use_cpu=not torch.cuda.is_available(),
         logging_steps=1,
@@ -295,7 +295,7 @@ def make_trainer(
     orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
     held_out = range(len(data.train), len(data.train) + len(data.validation))
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(model)
     trainer = AnalyzerTrainer(
         model=model,
         args=arguments(config, plan, out),

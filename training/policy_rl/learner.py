@@ -47,7 +47,7 @@ from .scoring import (
     micro_batches,
     nothing_more,
 )
-from .weights import ModelWeights, trained
+from .weights import ModelWeights, VisionCache, trained
 
 torch: Any = need("torch", EXTRA)
 
@@ -250,18 +250,25 @@ class Learner:
         config: RlConfig,
         objective: Objective | None = None,
         ranks: Ranks = ALONE,
+        pictures: VisionCache | None = None,
     ) -> None:
         """Make a new optimiser for ``model``, the same in all processes.
 
-        ``objective`` is by default the one that ``config`` names.
+        ``objective`` is by default the one that ``config`` names. ``pictures`` are those that an untrained vision
+        encoder encoded already.
         """
+        self._pictures = pictures
         self.model, self.scorer, self.config, self.ranks = model, scorer, config, ranks
         self._trained = trained(model)
         self._distil = partial((objective or objective_of(config)).loss, config=config)
         self._weights = Weights(**{each.name: getattr(config, each.name) for each in fields(Weights)})
         self._ratios = inf, -inf
         self.optimizer = torch.optim.AdamW(
-            self._trained, lr=config.lr, eps=config.adam_epsilon, weight_decay=config.weight_decay
+            self._trained,
+            lr=config.lr,
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+            fused=model.device.type == "cuda",  # the default there keeps a copy of all weights while it steps
         )
 
     def update(self, scored: Sequence[ScoredTurn], number: int) -> dict[str, float | None]:
@@ -327,7 +334,7 @@ class Learner:
             rows = [correction.row for _, correction in group]
             if prefers:
                 rows += [each.turn.student for each, _ in group]
-            values = self.scorer(self.model, rows)
+            values = self.scorer(self.model, rows, self._pictures)
             parts = values.split([len(row.tokens) for row in rows])
             if prefers:
                 masks = [None] * len(group) + [each.tokens.valid for each, _ in group]
@@ -345,7 +352,7 @@ class Learner:
         """Return the Student's log-probabilities, with their gradient, and the data of the same tokens."""
         rows, tokens = [each.turn.student for each in group], join_tokens(group, self.ranks.device)
         candidates = tokens.candidates
-        values = self.scorer(self.model, rows, candidates=candidates)
+        values = self.scorer(self.model, rows, self._pictures, candidates)
         if candidates is None:
             return values, tokens
         return values[:, 0], replace(tokens, student_candidates=values[:, 1:])

@@ -26,7 +26,15 @@ from .. import checkpoint as on_disk
 from ..config import EXTRA
 from ..curves import draw_curves
 from ..encode import Encoder
-from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf16, without_adapters
+from ..loading import (
+    add_adapters,
+    load_adapters,
+    load_weights,
+    merged,
+    recompute_activations,
+    uses_bf16,
+    without_adapters,
+)
 from ..memory import Estimate
 from ..ranks import Ranks
 from ..trackers import Trackers, check_trackers
@@ -36,6 +44,7 @@ from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
 from .figures import Clock, Line, Update, cost_figures, teacher_warning, update_figures
+from .generation import TrainedEngine
 from .hindsight.analysis import analyze, check_same_tokens, make_samples
 from .hindsight.contexts import arm_of
 from .hindsight.corrections import with_corrections
@@ -44,7 +53,7 @@ from .learner import Learner, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import Scorer, Teacher
-from .weights import ModelWeights, MovingAverage, VisionCache
+from .weights import CACHE_BYTES, ByteCache, ModelWeights, MovingAverage, VisionCache, has_frozen_vision
 
 torch: Any = need("torch", EXTRA)
 
@@ -112,7 +121,7 @@ def prepare(config: RlConfig) -> Prepared:
         add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.to(ranks.device)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        recompute_activations(model)
     encoder, frozen = Encoder(processor, config.chat_template_kwargs), None
     if config.teacher_model is not None:
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
@@ -161,7 +170,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
             on_disk.cut_metrics(storage, 0 if start is None else start.step)
             cut_samples(storage, 0 if start is None else start.step)
             storage.write_json(on_disk.RUN, run_record(prepared))
-        run = _Run(prepared, storage, start, report if is_main else lambda _: None)
+        run = Run(prepared, storage, start, report if is_main else lambda _: None)
         try:
             return run.go()
         finally:  # the server ends with the run, also after an error
@@ -169,7 +178,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
             run.trackers.close()
 
 
-class _Run:
+class Run:
     """The state of one :func:`train`."""
 
     def __init__(
@@ -179,6 +188,7 @@ class _Run:
         start: on_disk.Checkpoint | None,
         report: Report,
     ) -> None:
+        """Prepare the updates after ``start`` in the folder of ``storage``."""
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
@@ -187,7 +197,11 @@ class _Run:
             self._load(storage.local_path(start.folder))
         self.half = uses_bf16(self.config.precision)
         self.scorer = Scorer(self.encoder, half=self.half)
-        self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
+        # Of a vision encoder that is not trained, all weights and phases share the encoded pictures.
+        features = ByteCache(CACHE_BYTES) if has_frozen_vision(self.model) else None
+        self.weights = ModelWeights(self.model, features=features)
+        pictures = None if features is None else self.weights.vision_cache()
+        self.engine = TrainedEngine(self.model, self.scorer, pictures)
         self.frozen: Teacher | None = None
         self.writer: Engine | None = None
         if prepared.frozen is not None:
@@ -195,10 +209,9 @@ class _Run:
             self.frozen = Teacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
             if arm_of(self.config.arm).analyzer == "frozen":
                 self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
-        self.weights = ModelWeights(self.model)
         self.reference = self._start_weights() if self.config.kl > 0 else None
         self.objective, self.estimator = objective_of(self.config), estimator_of(self.config)
-        self.learner = Learner(self.model, self.scorer, self.config, self.objective, self.ranks)
+        self.learner = Learner(self.model, self.scorer, self.config, self.objective, self.ranks, pictures)
         if start is not None:
             saved = storage.local_path(f"{start.folder}/{OPTIMIZER}")
             self.learner.optimizer.load_state_dict(torch.load(saved, map_location=self.model.device, weights_only=True))
@@ -208,7 +221,7 @@ class _Run:
             self.teacher_weights = self.reference or self._start_weights()
         elif self.config.teacher_weights == "ema":
             self.average = MovingAverage(self.model, self.learner.optimizer, self.config.teacher_decay)
-            self.teacher_weights = ModelWeights(self.model, self.average.around)
+            self.teacher_weights = ModelWeights(self.model, self.average.around, features)
         turns, folder = partial(first_turns, self.levels), storage.local_path()
         self.generator: Generator = generator_type(self.config.engine)(
             Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
@@ -229,7 +242,7 @@ class _Run:
     def _start_weights(self) -> ModelWeights:
         """Return the weights that the run started from."""
         if self.config.lora:
-            return ModelWeights(self.model, partial(without_adapters, self.model))
+            return ModelWeights(self.model, partial(without_adapters, self.model), self.weights.features)
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
         copy.to(self.model.device).eval().requires_grad_(False)
         return ModelWeights(copy)
@@ -248,7 +261,7 @@ class _Run:
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
         for number in range(self.done + 1, config.updates + 1):
-            line = self._update(number)
+            line = self.update(number)
             if config.validation_episodes and self._is_due(number, config.validate_every):
                 line |= self._validate(number)
             self._write(line)
@@ -275,7 +288,7 @@ class _Run:
 
     # One update
 
-    def _update(self, number: int) -> Line:
+    def update(self, number: int) -> Line:
         """Make one update and return its line of metrics."""
         config, levels, clock = self.config, self.levels, Clock()
         if self.generator.copies_weights:
@@ -313,6 +326,7 @@ class _Run:
         return {
             "step": number,
             **figures,
+            "sequence_tokens": sum(self.scorer.length(each.turn.student) for each in scored),
             **measured,
             **cost_figures(figures["tokens"], clock.seconds),
             "sync_difference": self.sync_difference,

@@ -7,20 +7,19 @@ pictures are never sampled and have no probability here; if a stored reply conta
 token and has no weight (see :meth:`.Encoder.join`).
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from ...core.messages import EncodedFrame, PromptMessages
-from ...models.base import image_ids
+from ...models.base import ChatRequest, image_ids
 from ...models.extras import need
 from ...models.transformers.model import picture_of
 from ..config import EXTRA
 from ..encode import EncodedPrompt, Encoder
 from ..tensors import CandidateIds, Tensor, TokenMask
-from .weights import Picture, VisionCache
+from .weights import ByteCache, Picture, VisionCache, showing
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)
@@ -28,8 +27,11 @@ checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
 
 SCORED_AT_ONCE = 1024
 """Tokens whose scores over the vocabulary are in memory together."""
-PROMPT_CACHE_BYTES = 512 << 20
-"""Size of the cache of encoded prompts; the least recently used are dropped. Rollouts of a level share most prompts."""
+PROMPT_CACHE_BYTES = 4 << 30
+"""Size of the cache of encoded prompts in main memory. An update of navigation at the paper's sizes takes 3 GB: patches
+of 1,600 frames and of the panels, each kept once however many prompts show it."""
+TOKEN_BYTES = 48
+"""Bytes of a token of an encoded prompt: two numbers, and two places in tuples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +100,32 @@ class Scorer:
     def __init__(self, encoder: Encoder, *, half: bool = False, capacity: int = PROMPT_CACHE_BYTES) -> None:
         """Score with prompts of one processor, in bfloat16 if ``half``; cache ``capacity`` bytes of encoded prompts."""
         self.encoder, self.half = encoder, half
-        self._capacity = capacity
-        self._bytes = 0
-        self._prompts: OrderedDict[str, EncodedPrompt] = OrderedDict()
+        self._cached: ByteCache[Any] = ByteCache(capacity)
+        """Encoded prompts without pictures by hash, and patches by frame id."""
         self.pictures: dict[str, EncodedFrame] = {}
         """Pictures of the prompts, by frame id; the caller sets them."""
 
-    def encoded(self, prompt: PromptMessages) -> EncodedPrompt:
-        """Return a prompt as the model reads it; its pictures must be in :attr:`pictures`."""
-        encoded = self._prompts.pop(prompt.prompt_hash, None)
-        if encoded is None:
-            pictures = [picture_of(self.pictures[key]) for key in image_ids(prompt.messages)]
-            encoded = self.encoder.prompt(prompt.messages, pictures)
-            self._bytes += encoded.bytes
-        self._prompts[prompt.prompt_hash] = encoded
-        while self._bytes > self._capacity and len(self._prompts) > 1:
-            self._bytes -= self._prompts.popitem(last=False)[1].bytes
-        return encoded
+    def encoded(
+        self, prompt: PromptMessages | ChatRequest, pictures: Mapping[str, EncodedFrame] | None = None
+    ) -> EncodedPrompt:
+        """Return a prompt as the model reads it; its pictures are in ``pictures``, by default in :attr:`pictures`."""
+        names = image_ids(prompt.messages)
+        tokens: EncodedPrompt | None = self._cached.get(prompt.prompt_hash)
+        patches = [self._cached.get(name) for name in names]
+        if tokens is None or any(each is None for each in patches):
+            frames = self.pictures if pictures is None else pictures
+            made = self.encoder.prompt(prompt.messages, [picture_of(frames[name]) for name in names])
+            tokens = replace(made, patches=())
+            self._cached.put(prompt.prompt_hash, tokens, TOKEN_BYTES * len(made.ids))
+            patches = [each.clone() for each in made.patches]  # a view would keep all pictures of the prompt
+            for name, each in zip(names, patches, strict=True):
+                self._cached.put(name, each, each.nbytes)
+        return replace(tokens, patches=tuple(patches))
 
     def length(self, row: Row) -> int:
         """Return the number of tokens of prompt and reply."""
-        return len(self.encoded(row.prompt).ids) + len(row.tokens)
+        tokens: EncodedPrompt | None = self._cached.get(row.prompt.prompt_hash)
+        return len((tokens or self.encoded(row.prompt)).ids) + len(row.tokens)
 
     def __call__(
         self, model: Any, rows: Sequence[Row], cache: VisionCache | None = None, candidates: CandidateIds | None = None
@@ -208,7 +215,7 @@ class Scorer:
         pictures = [
             picture
             for row, prompt in zip(rows, prompts, strict=True)
-            for picture in pictures_of(row, prompt)[pictures_before(prompt, start) :]
+            for picture in pictures_of(row.prompt, prompt)[pictures_before(prompt, start) :]
         ]
         positions = [
             (number, len(prompt.ids) + index)
@@ -216,7 +223,7 @@ class Scorer:
             for index in range(len(row.tokens))
         ]
         row_of, column = torch.tensor(positions, device=device).unbind(1)
-        features = {"image": (cache or VisionCache(model, 0)).encode(pictures)} if pictures else None
+        features = (cache or VisionCache(model, ByteCache(0))).encode(pictures) if pictures else None
         targets = batch["input_ids"][row_of, column]
         if start:
             places = torch.arange(batch["input_ids"].shape[1], device=device).expand_as(batch["input_ids"])
@@ -224,7 +231,10 @@ class Scorer:
                 places, _ = model.model.get_rope_index(**batch)
             batch |= {name: batch[name][:, start:] for name in ("input_ids", "mm_token_type_ids")}
             batch["position_ids"] = places[..., start:]
-        made = model.model(**batch, mm_encoder_outputs=features, past_key_values=past, use_cache=past is not None)
+        if pictures:
+            batch["pixel_values"] = pictures[0].patches  # not read
+        with showing(model, features):
+            made = model.model(**batch, past_key_values=past, use_cache=past is not None)
         return made.last_hidden_state[row_of, column - 1 - start], targets
 
     def _chosen(self, head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -248,12 +258,11 @@ class Scorer:
         return ~torch.isin(tokens, torch.tensor(self.encoder.placeholders, dtype=torch.long))
 
 
-def pictures_of(row: Row, prompt: EncodedPrompt) -> list[Picture]:
+def pictures_of(shown: PromptMessages | ChatRequest, prompt: EncodedPrompt) -> list[Picture]:
     """Return the pictures of an encoded prompt, in the order in which it shows them."""
-    if prompt.pixels is None or prompt.grids is None:
+    if prompt.grids is None:
         return []
-    patches = prompt.pixels.split(prompt.grids.prod(dim=-1).tolist())
-    return [Picture(*each) for each in zip(image_ids(row.prompt.messages), patches, prompt.grids, strict=True)]
+    return [Picture(*each) for each in zip(image_ids(shown.messages), prompt.patches, prompt.grids, strict=True)]
 
 
 def _only_attends(model: Any) -> bool:

@@ -3,14 +3,15 @@
 One module in memory serves as the Student, as the weights of the start (its adapters switched off), and as the moving
 average of the Student (its weights exchanged). The panel of a failure is in the Teacher's prompt of each of its turns,
 the current picture in the prompts of Student and Teacher, and the first picture of a level in all episodes of
-its group: the cache encodes each once, which would otherwise be most of the cost of hindsight.
+its group: the cache encodes each once, which would otherwise be most of the cost of hindsight. A vision encoder that is
+not trained, as with adapters of the language model, encodes each picture once for generation, scores and updates.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ...models.extras import need
 from ..config import EXTRA
@@ -20,9 +21,34 @@ torch: Any = need("torch", EXTRA)
 
 AVERAGE = "average"
 """Key of a weight's average in the optimiser's state, with which it is saved and restored."""
-CACHE_BYTES = 512 << 20
+CACHE_BYTES = 1 << 30
 """Size of the cache; the least recently used pictures are dropped. All pictures of an update of a 3B model at the
-paper's sizes take 300 MB. A picture that is encoded twice may differ in its last bit."""
+paper's sizes take 300 MB, in navigation 600 MB. A picture that is encoded twice may differ in its last bit."""
+
+Value = TypeVar("Value")
+
+
+class ByteCache(Generic[Value]):
+    """A cache of values by name with a limit in bytes; the least recently used are dropped."""
+
+    def __init__(self, capacity: int) -> None:
+        """Keep values of up to ``capacity`` bytes."""
+        self._capacity, self.bytes = capacity, 0
+        self._entries: OrderedDict[str, tuple[Value, int]] = OrderedDict()
+
+    def get(self, name: str) -> Value | None:
+        """Return a value, which is then the most recently used, or None."""
+        if name not in self._entries:
+            return None
+        self._entries.move_to_end(name)
+        return self._entries[name][0]
+
+    def put(self, name: str, value: Value, size: int) -> None:
+        """Keep a value of ``size`` bytes."""
+        self.bytes += size - self._entries.pop(name, (None, 0))[1]
+        self._entries[name] = value, size
+        while self.bytes > self._capacity:
+            self.bytes -= self._entries.popitem(last=False)[1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +72,77 @@ class EncodedPictures:
     """Features per deeper layer that pictures are added to; empty for Qwen2.5-VL."""
 
 
+def has_frozen_vision(model: Any) -> bool:
+    """Return whether the vision encoder of a model is not trained."""
+    encoder = getattr(model.model, "visual", None)
+    return encoder is not None and not any(each.requires_grad for each in encoder.parameters())
+
+
+@contextmanager
+def showing(model: Any, features: EncodedPictures | None) -> Iterator[None]:
+    """Let the model read encoded pictures in place of the pixels that it is given within a block.
+
+    The library takes encoded pictures as an argument only from version 5.20 on.
+    """
+    if features is None:
+        yield
+        return
+
+    def encoded(pixel_values: Any, image_grid_thw: Any = None, **_: Any) -> EncodedPictures:
+        del pixel_values, image_grid_thw  # generate() reads the names of the parameters
+        return features
+
+    before = vars(model.model).get("get_image_features")
+    model.model.get_image_features = encoded
+    try:
+        yield
+    finally:
+        if before is None:
+            del model.model.get_image_features
+        else:
+            model.model.get_image_features = before
+
+
+Features = ByteCache[tuple[Tensor, ...]]
+"""Features of pictures by name: of the encoder's output and of each deeper layer."""
+
+
 class VisionCache:
-    """The vision encoder of a model, with a cache that is valid until the weights change."""
+    """The vision encoder of a model, with a cache that is valid until its weights change."""
 
     def __init__(
         self,
         model: Any,
-        capacity: int = CACHE_BYTES,
+        features: Features | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Encode with ``model`` and keep up to ``capacity`` bytes of features without a gradient.
+        """Encode with ``model`` and keep features without a gradient in ``features``, by default a new cache.
 
         Callers that compute with the model do so within ``around``, which selects its weights (with or without
         adapters).
         """
         self.model, self.around = model, around
-        self._capacity = capacity
-        self.cached_bytes = 0
-        self._cached: OrderedDict[str, tuple[Tensor, ...]] = OrderedDict()
+        self.cached: Features = ByteCache(CACHE_BYTES) if features is None else features
+        self._frozen = has_frozen_vision(model)
 
     def encode(self, pictures: Sequence[Picture]) -> EncodedPictures:
         """Return the features of pictures, in their order; equal pictures are encoded once."""
         features: dict[str, tuple[Tensor, ...]] = {}
         new: dict[str, Picture] = {}
         for each in pictures:
-            if each.name in self._cached:
-                self._cached.move_to_end(each.name)
-                features[each.name] = self._cached[each.name]
-            else:
+            cached = self.cached.get(each.name)
+            if cached is None:
                 new.setdefault(each.name, each)
+            else:
+                features[each.name] = cached
         if new:
-            features |= zip(new, self._features(list(new.values())), strict=True)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not self._frozen):
+                features |= zip(new, self._features(list(new.values())), strict=True)
+        if self._frozen or not torch.is_grad_enabled():
+            for name in new:
+                kept = tuple(each.clone() for each in features[name])  # a view would keep its whole batch
+                self.cached.put(name, kept, sum(each.nbytes for each in kept))
         layers = list(zip(*(features[each.name] for each in pictures), strict=True))
-        if not torch.is_grad_enabled():
-            self._store({name: features[name] for name in new})
         return EncodedPictures(layers[0], layers[1:])
 
     def _features(self, pictures: Sequence[Picture]) -> list[tuple[Tensor, ...]]:
@@ -89,13 +152,6 @@ class VisionCache:
         encoded = self.model.model.get_image_features(patches, grids, return_dict=True)
         return list(zip(encoded.pooler_output, *getattr(encoded, "deepstack_features", ()), strict=True))
 
-    def _store(self, new: dict[str, tuple[Tensor, ...]]) -> None:
-        for name, features in new.items():
-            self._cached[name] = tuple(each.clone() for each in features)  # a view would keep its whole batch
-            self.cached_bytes += sum(each.nbytes for each in features)
-        while self.cached_bytes > self._capacity:
-            self.cached_bytes -= sum(each.nbytes for each in self._cached.popitem(last=False)[1])
-
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
@@ -104,10 +160,12 @@ class ModelWeights:
     model: Any
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     """Context manager that puts the weights into the model; by default the model keeps its own."""
+    features: Features | None = None
+    """Features of pictures, if the vision encoder is not trained; all weights of the model then share them."""
 
     def vision_cache(self) -> VisionCache:
-        """Return a vision cache, valid until the weights change."""
-        return VisionCache(self.model, around=self.around)
+        """Return a vision cache, valid until the weights of the vision encoder change."""
+        return VisionCache(self.model, self.features, self.around)
 
 
 def trained(model: Any) -> list[Tensor]:
