@@ -10,8 +10,15 @@ from ..core.storage import write_file
 from ..flows import training
 from .console import err, out, show_table
 
-COLUMNS = ("seconds", "tokens_per_second", "idle", "utilisation", "peak_gib", "estimate_gib")
-"""Figures of the table; the file has all."""
+COLUMNS = {
+    "s": "seconds",
+    "tokens/s": "tokens_per_second",
+    "idle": "idle",
+    "FLOPs": "utilisation",
+    "GiB": "peak_gib",
+    "dry run": "estimate_gib",
+}
+"""Figures of the table by heading; the file has all."""
 
 
 def rehearse(
@@ -36,7 +43,7 @@ def rehearse(
         model, minutes=minutes, report=lambda line: err.print(line, soft_wrap=True, markup=False)
     )
     write_file(file, json.dumps(result, indent=2).encode())
-    rows = [[row["part"], *(_cell(row, name) for name in COLUMNS), _note(row)] for row in result["rows"]]
+    rows = [[row["part"], *(_cell(row, name) for name in COLUMNS.values()), _note(row)] for row in result["rows"]]
     show_table(f"Rehearsal of {result['model']} on {result['device']}", ["part", *COLUMNS, "note"], rows)
     for line in result["slow"]:
         out.print(f"slow: {line}", soft_wrap=True, markup=False)

@@ -107,18 +107,13 @@ def rehearse(model: str, minutes: float, report: Report = lambda _: None) -> dic
         folder = model if is_local(model) else _make(model, Path(work) / "model", samples)
         report(f"the model is there after {perf_counter() - started:.0f} s")
         parts: dict[str, Callable[[], Row]] = {
-            "Stage I, adapters": partial(_stage_one, folder, samples, sizes, Path(work), lora=True),
-            "Stage I, all weights": partial(_stage_one, folder, samples, sizes, Path(work), lora=False),
-            **{
-                f"Stage II, {count} replies together": partial(_stage_two, folder, sizes, count)
-                for count in sizes.replies
-            },
-            "Stage II, activations recomputed": partial(
-                _stage_two, folder, sizes, sizes.replies[0], gradient_checkpointing=True
-            ),
-            "Stage II, attention of flash_attn": partial(_stage_two, folder, sizes, sizes.replies[0], varlen=True),
-            "Stage II, arm empty": partial(_stage_two, folder, sizes, sizes.replies[0], arm="empty"),
-            "kill and resume": partial(_killed, folder, sizes, Path(work) / "killed"),
+            "I: adapters": partial(_stage_one, folder, samples, sizes, Path(work), lora=True),
+            "I: all weights": partial(_stage_one, folder, samples, sizes, Path(work), lora=False),
+            **{f"II: {count} at a time": partial(_stage_two, folder, sizes, count) for count in sizes.replies},
+            "II: recomputed": partial(_stage_two, folder, sizes, sizes.replies[0], gradient_checkpointing=True),
+            "II: flash_attn": partial(_stage_two, folder, sizes, sizes.replies[0], varlen=True),
+            "II: arm empty": partial(_stage_two, folder, sizes, sizes.replies[0], arm="empty"),
+            "kill, resume": partial(_killed, folder, sizes, Path(work) / "killed"),
         }
         rows = []
         for name, part in parts.items():
@@ -136,14 +131,14 @@ def rehearse(model: str, minutes: float, report: Report = lambda _: None) -> dic
 
 
 def slow(rows: Sequence[Row]) -> list[str]:
-    """Return the phases that take most of the time of updates, in words."""
-    shares = [
-        (seconds / sum(row["phases"].values()), f"{phase}, {row['part']}: {seconds:.1f} s")
-        for row in rows
-        if "phases" in row
-        for phase, seconds in row["phases"].items()
-    ]
-    return [f"{words}, {share:.0%} of the update" for share, words in sorted(shares, reverse=True)[:SLOW]]
+    """Return the phases that take the largest share of an update, in words, each where its share is largest."""
+    shares: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        for phase, seconds in row.get("phases", {}).items():
+            share = seconds / sum(row["phases"].values())
+            words = f"{phase}, {row['part']}: {seconds:.1f} s, {share:.0%} of the update"
+            shares[phase] = max(shares.get(phase, (0.0, "")), (share, words))
+    return [words for _, words in sorted(shares.values(), reverse=True)[:SLOW]]
 
 
 def _device() -> str:
