@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -96,17 +96,25 @@ GROUPS = {
 
 
 @cache
+def _listed_in_the_source_tree() -> Mapping[str, Mapping[str, str]]:
+    """Return the entry points of ``pyproject.toml`` by group; none if PIVOT is installed."""
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    try:
+        distribution(_DISTRIBUTION)
+    except PackageNotFoundError:
+        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"] if project.exists() else {}
+    return {}
+
+
+@cache
 def registered(group: str) -> list[EntryPoint]:
     """Return every entry point of a group once, by name; an editable install may list its own twice.
 
     A source tree that is not installed has no entry points of its own: those of ``pyproject.toml`` are taken.
     """
     points = {(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    if not any(each.module.partition(".")[0] == _PACKAGE for each in points.values()) and project.exists():
-        listed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["entry-points"]
-        for name, value in listed.get(f"pivot.{group}", {}).items():
-            points[name, value] = EntryPoint(name, value, f"pivot.{group}")
+    for name, value in _listed_in_the_source_tree().get(f"pivot.{group}", {}).items():
+        points[name, value] = EntryPoint(name, value, f"pivot.{group}")
     return sorted(points.values(), key=lambda point: point.name)
 
 
