@@ -235,7 +235,7 @@ def rehearse(
         Device, versions, a row of figures per part, and the slowest phases.
 
     Raises:
-        TrainingError: there is no such model. PluginError: a package is missing.
+        TrainingError: the model is unknown. PluginError: a package is missing.
     """
     check_packages(SFT_PACKAGES)
     from ..training import rehearsal  # noqa: PLC0415

@@ -97,7 +97,7 @@ def rehearse(model: str, minutes: float, report: Report = lambda _: None) -> dic
         report: receives a line per part.
 
     Raises:
-        TrainingError: there is no such model.
+        TrainingError: the model is unknown.
     """
     if model not in names() and not is_local(model):
         raise TrainingError(f"found model {model!r}, expected a folder, or one of: {', '.join(names())}")

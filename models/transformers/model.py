@@ -167,12 +167,12 @@ class Engine:
             return [
                 each for row, request in zip(rows, requests, strict=True) for each in self._forward([request], [row])
             ]
-        asked = [request.sampling for request in requests]
+        samplings = [request.sampling for request in requests]
         sampler = SeededSampler(
             [derive_seed(request.seed, request.sample) for request in requests],
-            [each.temperature for each in asked],
-            [each.top_p for each in asked],
-            [each.top_k for each in asked],
+            [each.temperature for each in samplings],
+            [each.top_p for each in samplings],
+            [each.top_k for each in samplings],
             self.device,
             self._banned,
         )

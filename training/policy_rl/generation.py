@@ -1,4 +1,4 @@
-"""Generation by the module in training, whose prompts and pictures are those that the scorer reads, too."""
+"""Generation by the module in training, with the encoded prompts and pictures of the scorer."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -254,8 +254,8 @@ class Learner:
     ) -> None:
         """Make a new optimiser for ``model``, the same in all processes.
 
-        ``objective`` is by default the one that ``config`` names. ``pictures`` are those that an untrained vision
-        encoder encoded already.
+        ``objective`` is by default the one that ``config`` names. ``pictures`` is the cache of an untrained vision
+        encoder.
         """
         self._pictures = pictures
         self.model, self.scorer, self.config, self.ranks = model, scorer, config, ranks
