@@ -89,8 +89,8 @@ LENT = ("demo", "first", "old", "new", "three", "last-year", "vlm", "monday", "t
 """Stores in ``runs/`` that pages expect."""
 LEVELS = {"levels.xsb": "######\n#@ $.#\n#    #\n######\n", "lakes/small.txt": "SFFF\nFHFH\nFFFH\nHFFG\n"}
 """Levels that a reader of docs/how-to/running.md has."""
-TASKS, FEW = "2", 12
-"""Levels of a build, and the number up to which a page's own is kept: later commands name its episodes."""
+TASKS = "2"
+"""Levels of a build."""
 
 
 def _all_steps(page: Path) -> list[tuple[str, str]]:
@@ -152,8 +152,7 @@ def _small(words: list[str], place: Path) -> list[str]:
     if words[1] != "build":
         return words
     if "--tasks" in words:
-        count = words.index("--tasks") + 1
-        words[count] = words[count] if int(words[count]) <= FEW else TASKS
+        words[words.index("--tasks") + 1] = TASKS
     elif "--levels" not in words:
         words += ["--tasks", TASKS]
     assert (place / words[words.index("--out") + 1]).parent.name == "runs"
