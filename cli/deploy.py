@@ -12,7 +12,7 @@ from ..flows.serve import named_server
 from ..flows.serve import serve as run_worker
 from .console import err, out
 from .from_config import Form, from_config
-from .options import Options, PathField
+from .options import Options, OutputField
 
 FILE = "prefect.yaml"
 ALERTS = "alerts.yaml"
@@ -23,7 +23,7 @@ HEAD = "#   "
 class DeployOptions(Options):
     """Options of ``pivot deploy``."""
 
-    to: PathField = Path(FILE)
+    to: OutputField = Path(FILE)
     """File to write."""
     serve: bool = False
     """Serve it here until Ctrl-C: a Prefect server and a worker on loopback."""
@@ -33,7 +33,7 @@ class DeployOptions(Options):
     """Port of the server of --serve."""
     runs: int | None = Field(default=None, ge=1)
     """Maximum number of simultaneous runs of all deployments together; by default no limit."""
-    rules: PathField | None = None
+    rules: OutputField | None = None
     """Write alerts for Prometheus to this file instead."""
 
     @model_validator(mode="after")

@@ -168,7 +168,7 @@ class Helpful(TyperCommand if TYPE_CHECKING else object):
             title = (getattr(each, "rich_help_panel", None) if shows_all else None) or "Options"
             sections.setdefault(title if is_option else "Arguments", []).append((name, text))
         for name, command in getattr(self, "commands", {}).items():
-            text = command.short_help or FIRST.split(command.help or "")[0]
+            text = command.short_help or FIRST.split((command.help or "").split("\n\n")[0])[0]
             sections.setdefault(command.rich_help_panel or "Commands", []).append((name, text))
         yield from ((title, rows) for title, rows in sections.items() if rows)
 

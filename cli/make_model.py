@@ -7,7 +7,7 @@ from pydantic import Field
 from ..flows import training
 from .console import err, out, quoted
 from .from_config import Flag, Form, from_config
-from .options import Options, PathField
+from .options import Options, OutputField
 
 
 class ModelOptions(Options):
@@ -15,7 +15,7 @@ class ModelOptions(Options):
 
     kind: Literal["tiny", "smol"]
     """Kind of the model: tiny or smol."""
-    folder: PathField
+    folder: OutputField
     """Folder of the model; empty or missing."""
     data: str = ""
     """Store to fit the tokenizer of tiny on; by default a small one, built for it."""

@@ -1,9 +1,19 @@
 """Options and arguments that several commands have in common."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from ..core import plugins
 from ..core.errors import ConfigError, PivotError
@@ -44,6 +54,18 @@ PathField = Annotated[Path, BeforeValidator(_path_field)]
 """A field of a model: a file or folder of this machine."""
 
 
+def _output_field(path: Path) -> Path:
+    from ..datasets.store.location import enclosing_store  # noqa: PLC0415 - the help needs no store
+
+    if (store := enclosing_store(path / "file")) is not None:
+        raise ValueError(f"found {str(path)!r}, in the store {store}; expected a place outside of stores")
+    return path
+
+
+OutputField = Annotated[PathField, AfterValidator(_output_field)]
+"""A field of a model: a file or folder to write, not in a store, whose verification would then fail."""
+
+
 def _picture_field(path: Path) -> Path:
     if path.suffix.lower() not in ("", ".png") or path.is_dir():
         raise ValueError(f"found {str(path)!r}, expected a file whose name ends in .png")
@@ -52,7 +74,7 @@ def _picture_field(path: Path) -> Path:
     return path
 
 
-PictureField = Annotated[PathField, AfterValidator(_picture_field)]
+PictureField = Annotated[OutputField, AfterValidator(_picture_field)]
 """A field of a model: a PNG file to write."""
 
 
@@ -75,6 +97,8 @@ def registered(group: str, name: str) -> str:
 
 LOCAL = "local"
 """Engine of this machine."""
+MOST_PER_CORE = 64
+"""Worker processes per core; more are a mistyped number, and would take all memory."""
 
 
 class WorkerOptions(Options):
@@ -101,3 +125,10 @@ class WorkerOptions(Options):
                 f"found {address!r}, but the engine {LOCAL} has no cluster; name one that has with --engine"
             )
         return address
+
+    @model_validator(mode="after")
+    def _fits_this_machine(self) -> "WorkerOptions":
+        most = MOST_PER_CORE * (os.cpu_count() or 1)
+        if self.engine == LOCAL and self.workers > most:
+            raise ValueError(f"--workers: found {self.workers}, expected at most {most}, {MOST_PER_CORE} per core")
+        return self

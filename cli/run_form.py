@@ -135,7 +135,9 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
     values.data["environments"] = {name: runs.get(name, {}) for name in names}
     for name, count in _task_counts(arguments.get("run__tasks"), names).items():
         values.put(("environments", name, "tasks"), count, "--tasks")
-    if levels := arguments.get("run__levels"):
+    if (levels := arguments.get("run__levels")) is not None:
+        if not levels:
+            raise ConfigError("--levels: found '', expected a file or folder")
         if len(names) > 1 or "levels" not in environment(names[0]).config_type.model_fields:
             raise ConfigError(f"--levels {levels}: found {', '.join(names)}, expected sokoban or frozenlake alone")
         values.put(("environments", names[0], "settings", "levels"), levels, "--levels")

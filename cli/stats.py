@@ -17,7 +17,7 @@ from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save
 from .console import out, show_table, write_data
 from .from_config import Flag, Form, from_config
 from .opening import note_unfinished
-from .options import AddressField, Options, PathField
+from .options import AddressField, Options, OutputField
 
 
 class StatsOptions(Options):
@@ -28,7 +28,7 @@ class StatsOptions(Options):
     query: str | None = None
     format: Format = Format.TABLE
     """Output format; percentages are fractions except in the table."""
-    out: PathField | None = None
+    out: OutputField | None = None
     """Folder for one file per view, or file for the result of QUERY."""
     allow_external: bool = False
     """Let QUERY read and write other files and load extensions, too."""

@@ -18,7 +18,7 @@ from ..insight.stats import make_folder
 from .console import ProgressBars, out, show_error
 from .from_config import Flag, Form, from_config
 from .opening import note_missing_code, note_unfinished
-from .options import AddressField, Options, PathField
+from .options import AddressField, Options, OutputField
 
 
 class ViewOptions(Options):
@@ -26,7 +26,7 @@ class ViewOptions(Options):
 
     root: AddressField
     """Folder of a store, or of nights, or its s3:// address."""
-    out: PathField | None = None
+    out: OutputField | None = None
     """Write the site to this folder instead; an older site is replaced."""
     env: tuple[str, ...] = ()
     """Only this environment."""
@@ -92,7 +92,7 @@ class PlotOptions(Options):
 
     root: AddressField
     """Folder of a store, or of nights, or its s3:// address."""
-    out: PathField = Path("plots")
+    out: OutputField = Path("plots")
     """Folder for the pictures."""
     format: Literal["png", "svg"] = "png"
     """Format of the pictures."""

@@ -10,7 +10,7 @@ from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import RunConfig, env_config, environment, make_config
 from ..datasets.store.store import RUN, Store
 from ..environments.grid import GridEnv
-from .pipeline import BuildResult, build_store
+from .pipeline import BuildResult, build_store, refuse_another_config
 from .running import Running, pool_of, public
 
 
@@ -42,6 +42,7 @@ def build(
     """
     root, reporter = parse_address(out), running.get("reporter") or Reporter()
     config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    refuse_another_config(root, config, refresh=refresh)  # before workers are started
     for line in levels_read(config):
         reporter.note(line)
     with allowing(config.code):  # the caller names it

@@ -13,6 +13,7 @@ from ..core.errors import NoStoreError, ReadOnlyError, StoreError
 from ..core.progress import Reporter
 from ..core.storage import Address, Storage, Url, open_storage
 from ..core.storage.base import Receipt, is_intact
+from ..core.storage.commit import JOURNAL
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
@@ -105,11 +106,12 @@ def build_store(
     run = Run(config, home_of(root))
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
-    if run.services("student", "teacher") and storage.stat(RUN) is None:
-        from .preflight import check_keys  # noqa: PLC0415 - only for models
+    if storage.stat(RUN) is None:  # before the lock: a wrong command leaves no file behind
+        if run.services("student", "teacher"):
+            from .preflight import check_keys  # noqa: PLC0415 - only for models
 
-        check_keys(run)  # before the lock: a wrong command leaves no file behind
-
+            check_keys(run)
+        _check(run, reporter)
     try:
         with storage.lock() as leased:
             finish_relabel(storage)
@@ -128,17 +130,22 @@ def build_store(
         return done
 
 
+def _check(run: Run, reporter: Reporter) -> None:
+    for note in run.check():
+        reporter.note(note)
+
+
 def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) -> BuildResult:
     """Do the pending work; the manifest is written last."""
     run = store.run
-    for note in run.check():
-        reporter.note(note)
+    fresh = store.storage.stat(RUN) is None
+    if not fresh:
+        _check(run, reporter)
     if run.served or run.writer_is_served:
         from .preflight import preflight_build  # noqa: PLC0415 - only for models
 
         preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
-    fresh = store.storage.stat(RUN) is None
     for name in (MANIFEST, DATABASE, *marks_in(store.storage)):  # unfinished from now on, and no prune removes it
         store.storage.delete(name)
     if refresh:
@@ -281,6 +288,14 @@ def refuse_foreign_folder(storage: Storage, root: Address) -> None:
             f"{storage.address()} holds {foreign[0]!r} but no {RUN}, so it is not a PIVOT store; "
             "choose an empty folder with --out"
         )
+
+
+def refuse_another_config(root: Address, config: RunConfig, *, refresh: bool) -> None:
+    """Refuse a folder that a build with this config could not write; :func:`build_store` checks it again."""
+    storage = open_storage(root)
+    refuse_foreign_folder(storage, root)
+    if not refresh and storage.stat(RUN) is not None and storage.stat(JOURNAL) is None:
+        _reconcile(root, config)
 
 
 def _reconcile(root: Address, config: RunConfig) -> RunConfig:

@@ -102,16 +102,18 @@ def import_rollouts(
         raise ConfigError(f"require: found {unknown[0]!r}, expected some of {', '.join(names)}")
     reading = Reading(Path(source), format, settings or {}, [names[each] for each in require], options or {})
     code = [name for env, each in (settings or {}).items() for name in env_config(env, each).code]
-    with allowing(code), pool_of(running, (), root) as pool:
-        return _import(reading, root, pool, running.get("reporter") or Reporter(), model, config or {})
+    reporter = running.get("reporter") or Reporter()
+    with allowing(code):
+        refuse_foreign_folder(open_storage(root), root)
+        reading.run(reporter)
+        with pool_of(running, (), root) as pool:
+            return _import(reading, root, pool, reporter, model, config or {})
 
 
 def _import(
     reading: Reading, root: Address, pool: WorkerPool, reporter: Reporter, model: str, config: Mapping[str, Any]
 ) -> ImportResult:
     storage = open_storage(root)
-    refuse_foreign_folder(storage, root)
-    reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())
 

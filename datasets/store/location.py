@@ -27,7 +27,7 @@ def refuse_inside_store(root: Address) -> None:
     Raises:
         NoStoreError: the folder is in a store; the message names the other store.
     """
-    outer = _enclosing_store(root)
+    outer = enclosing_store(root)
     if outer is not None and open_storage(root).stat(RUN) is None:
         raise NoStoreError(f"{root} is in the store {outer}, expected a folder outside of it; choose another --out")
 
@@ -39,7 +39,7 @@ def no_store(storage: Storage, root: Address) -> NoStoreError:
         StoreError: it is a file, or may not be read.
     """
     there = [name for name in storage.entries() if not name.startswith(".")]
-    outer, inner = _enclosing_store(root), _stores_in(root, there)
+    outer, inner = enclosing_store(root), _stores_in(root, there)
     if outer is not None:
         fix = f"it is in the store {outer}: name that one"
     elif inner:
@@ -52,7 +52,7 @@ def no_store(storage: Storage, root: Address) -> NoStoreError:
     return NoStoreError(f"{root} {what}, so it is not a PIVOT store; {fix}")
 
 
-def _enclosing_store(root: Address) -> Path | None:
+def enclosing_store(root: Address) -> Path | None:
     """Return the innermost store that a local folder is in."""
     if not isinstance(root, Path):
         return None

@@ -20,6 +20,7 @@ HELP = "<!-- On the site, the help of every command follows. -->\n"
 API = ROOT / "build" / "api"
 """Folder of links to the package for the API reference, with an ``__init__.py`` per folder as Griffe needs."""
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+_OPTIONS = re.compile(r"<table>\s*<thead>\s*<tr>\s*<th>argument or option</th>.*?</table>", re.DOTALL)
 _ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):(?=<code>|`)")
 
 
@@ -58,8 +59,27 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Remove marks of reStructuredText in docstrings: names of roles, and double colons before code."""
-    return _ROLE.sub("", html).replace("::</p>", ":</p>")
+    """Remove marks of reStructuredText in docstrings, and fold what makes pages long: members and options.
+
+    The marks are names of roles, and double colons before code. A link to a folded member opens its fold.
+    """
+    html = _OPTIONS.sub(r"<details><summary>arguments and options</summary>\g<0></details>", html)
+    parts: list[str] = []
+    classes: list[bool] = []  # whether each open div is a class
+    folds: list[int] = []  # depths of the open folds
+    for part in re.split(r"(<div\b[^>]*>|</div>)", _ROLE.sub("", html).replace("::</p>", ":</p>")):
+        if part.startswith("<div"):
+            if "doc-children" in part and any(classes) and not folds:
+                folds.append(len(classes))
+                parts.append("<details><summary>members</summary>")
+            classes.append("doc-class" in part)
+        parts.append(part)
+        if part == "</div>":
+            classes.pop()
+            if folds and folds[-1] == len(classes):
+                folds.pop()
+                parts.append("</details>")
+    return "".join(parts)
 
 
 def _with_links(text: str, folder: Path, path: str) -> str:

@@ -77,11 +77,13 @@ def test_a_wrong_probe_starts_no_worker(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Starting them takes seconds."""
-    for name in ("probe", "verify"):
-        flow = importlib.import_module(f"pivot.flows.{name}")
+    for name in ("flows.probe", "flows.verify", "flows.build", "interop.run"):
+        flow = importlib.import_module(f"pivot.{name}")
         monkeypatch.setattr(flow, "pool_of", lambda *_, **__: pytest.fail("workers were started"))
-    for line in ("probe STORE --arm nope", "probe gone", "probe unfinished", "verify STORE --export gone"):
-        _error_of(f"{line.replace('STORE', str(place / 'STORE'))}", monkeypatch, capsys)
+    monkeypatch.chdir(place)
+    lines = ("probe STORE --arm nope", "probe gone", "probe unfinished", "verify STORE --export gone")
+    for line in (*lines, "build sokoban --out STORE", "import gone --out y", "import list.json --out foreign"):
+        _error_of(line, monkeypatch, capsys)
 
 
 def test_a_folder_that_may_not_be_read_or_written(
