@@ -127,3 +127,9 @@ def test_the_front_ends_before_the_fingers_and_takes_the_apple_along() -> None:
     scene = do(on, "push(-200,60,150,-200,-600,150)")
     assert scene.opening == 0.0
     assert scene.positions["apple"] == (-300.0, -360.0, IN_TRAY)
+
+
+def test_an_apple_on_the_rim_rolls_off() -> None:
+    for x, y in ((-185, -150), (-415, -150), (-300, -50)):
+        scene = do(table("drawer", (-120.0, 150.0, 35.0), drawer=180.0), f"pick(-120,150,35)|place({x},{y},300)")
+        assert scene.positions["apple"][2] in (35.0, IN_TRAY)
