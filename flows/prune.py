@@ -31,6 +31,7 @@ FULL = 64 * 2**20
 _OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal", ".receipts/origin.json")
 _OWN_FILES = re.compile(r"\.receipts/(.+/)+\d+\.json|\.tmp/.*", re.DOTALL | re.ASCII)
 """Files of a store that its manifest does not name."""
+_REPORT_FILES = re.compile(r"[a-z]+\.(html|json|js)|\.lock|(episodes|frames|pages|viewer)/.+", re.DOTALL)
 _DAMAGED = ""
 """Owner of nights whose owner file cannot be read, which nobody has."""
 
@@ -375,13 +376,17 @@ def _remove_report(night: Address, pruned: Pruned) -> None:
             return
     storage.check_contents()
     sizes = storage.sizes()
+    strange = [name for name in sizes if not _REPORT_FILES.fullmatch(name)]
     if not pruned.dry_run:
-        for name in storage.entries():
-            if name not in (MARKER, LOCK):  # the marker last: with it the next prune finds the rest
+        for name in storage.entries():  # the marker last: with it the next prune finds the rest
+            if name not in (MARKER, LOCK, *(each.partition("/")[0] for each in strange)):
                 storage.delete(name)
         storage.delete(MARKER)
-        if not storage.remote:
-            open_storage(folder.parent).delete(folder.name)
+        if not strange and not storage.remote:
+            parent.delete(folder.name)
+    for name in strange:
+        sizes.pop(name)
+        pruned.kept.append(f"{folder}/{name} is not a file of a report")
     _note(pruned, "report", folder, sizes)
 
 

@@ -265,10 +265,16 @@ def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path)
     for name, text in mine.items():
         (tmp_path / "2026-01-01" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "2026-01-01" / name).write_text(text)
+    report = tmp_path / "2026-01-01-report"
+    (report / "pages").mkdir()
+    (report / "pages" / "1.js").write_text("")
+    (report / "why.md").write_text("my own")
     pruned = pivot.prune(tmp_path, keep="1", now=True)
-    assert {line.rpartition(" was not")[0] for line in pruned.kept} == {
-        str(tmp_path / "2026-01-01" / name) for name in mine
+    assert {re.split(" was not| is not", line)[0] for line in pruned.kept} == {
+        *(str(tmp_path / "2026-01-01" / name) for name in mine),
+        str(report / "why.md"),
     }
+    assert on_disk(report).keys() == {"why.md"}
     assert on_disk(tmp_path / "2026-01-01").keys() - {".lock"} == mine.keys()
     assert pivot.prune(tmp_path, keep="1", now=True).removals == []
 
