@@ -1,5 +1,7 @@
 """The analysis of failures and the arms that learn from the solver's plan: vocabulary, correction, runs."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.api import certify
-from pivot.solvers.base import DistanceMap, ExactSolver
 from pivot.tests.models.from_scratch import bpe_tokenizer
 from pivot.tests.training.lake import run, short, torch, weights_in
 from pivot.tests.training.matrix import SETTINGS, levels_of
@@ -29,7 +30,7 @@ from pivot.training.checkpoint import taught_vocabulary
 from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.hindsight.analysis import Failures, analyze, failed_episode, make_samples
-from pivot.training.policy_rl.hindsight.corrections import corrected_reply, corrected_step
+from pivot.training.policy_rl.hindsight.corrections import corrected_reply, corrected_steps
 from pivot.training.policy_rl.learner import Learner
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.policy_rl.scoring import Row
@@ -163,65 +164,55 @@ def test_a_run_records_the_mode_names_it_taught(tmp_path: Path) -> None:
         taught_vocabulary(str(tmp_path / "final"))
 
 
-def test_a_correction_is_a_safe_action_where_it_should_be() -> None:
-    """Each corrected action is one after which the exact distance is least, by a search of its own."""
-    levels = plan_levels(short("none", settings={"size": 4, "horizon": 9}, levels=40))
-    rollouts = roll_out(levels, levels.train, ScriptedPolicy(), 4)
-    solver = solver_type("frozenlake")()
-    assert isinstance(solver, ExactSolver)
-    maps: dict[str, DistanceMap | None] = {}
-    counts = {"pivot": 0, "random": 0, "start": 0}
-    failures = [each for task in rollouts for each in task.episodes if each.failed]
-    for episode in failures:
-        verdict = certify("frozenlake", episode.initial_state, episode.actions, episode.horizon)
-        for which in counts:
-            correction = corrected_step(episode, verdict, which, solver, maps)
-            assert correction == corrected_step(episode, verdict, which, solver, {}), "it depends on the episode alone"
-            if correction is None:
-                continue
-            counts[which] += 1
-            step, action = correction
-            state = episode.steps[step].state
-            assert state is not None
-            distances = solver.distance_map(episode.initial_state)
-            after = dict(zip(solver.actions, distances.after_each_action(state), strict=True))
-            assert after[action] == min(each for each in after.values() if each is not None)
-            if which == "pivot":
-                assert step == verdict.pivot_step
-                assert action in verdict.feasible_actions
-                assert episode.actions[step] != action
-            elif which == "random":
-                assert step != verdict.pivot_step
-                assert episode.actions[step] != action
-            else:
-                assert step == 0
-    assert min(counts.values()) > len(failures) // 4, counts
+WHERE = ("pivot", "random", "start", "first-mistake", "largest-loss", "all")
 
 
-@pytest.mark.parametrize(("env", "settings"), [("frozenlake", {"size": 4}), ("sokoban", {})])
-def test_a_correction_of_a_long_turn_saves_a_turn(env: str, settings: dict[str, Any]) -> None:
-    """After the corrected turn one turn fewer is needed; at a random step the agent's own turn saved none."""
-    levels = plan_levels(short("none", env=env, settings=settings | {"horizon": 4, "actions_per_turn": 2}, levels=40))
+def _lost(env: str, state: str, actions: Sequence[str], **fields: int) -> list[float]:
+    """Turns that each turn lost, by the credit of an episode with turns to spare; infinite for the goal itself."""
+    (credit,) = pivot.credit(env, [{"initial_state": state, "actions": actions, "horizon": 60, **fields}])
+    assert isinstance(credit, tuple)
+    return [math.inf if turn.progress is None else 1.0 - turn.progress for turn in credit]
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "most"),
+    [
+        ("frozenlake", {"size": 4, "horizon": 9}, 1),
+        ("frozenlake", {"size": 4, "horizon": 4}, 2),
+        ("sokoban", {"horizon": 4}, 2),
+    ],
+)
+def test_corrections_stand_where_they_should_and_lose_no_turn(env: str, settings: dict[str, Any], most: int) -> None:
+    """Judged by the credit of the agent's turns, and of the corrected turn in their place."""
+    many = {"actions_per_turn": most} if most > 1 else {}
+    levels = plan_levels(short("none", env=env, settings=settings | many, levels=40))
     rollouts = roll_out(levels, levels.train, ScriptedPolicy(), 4)
     solver = solver_type(env)()
-    counts = {"pivot": 0, "random": 0, "start": 0}
-    for episode in (each for task in rollouts for each in task.episodes if each.failed):
-        verdict = certify(env, episode.initial_state, episode.actions, episode.horizon, actions_per_turn=2)
-        for which in counts:
-            correction = corrected_step(episode, verdict, which, solver, {}, 2)
-            if correction is None:
-                continue
-            step, turn = correction
-            before, saved = list(episode.actions[:step]), []
-            for action in (turn, episode.actions[step]):
-                case = {"initial_state": episode.initial_state, "actions": [*before, action], "horizon": 20}
-                (credit,) = pivot.credit(env, [case | {"actions_per_turn": 2}])
-                assert isinstance(credit, tuple)
-                saved.append(credit[step].progress == 1)
-            assert saved[0]
-            assert which == "start" or not saved[1]
-            counts[which] += 1
-    assert min(counts.values()) > 20, counts
+    counts = dict.fromkeys(WHERE, 0)
+    failures = [each for task in rollouts for each in task.episodes if each.failed]
+    for episode in failures:
+        verdict = certify(env, episode.initial_state, episode.actions, episode.horizon, **many)
+        lost = _lost(env, episode.initial_state, episode.actions, **many)
+        mistakes = [t for t, turns in enumerate(lost) if turns >= 2 and math.inf not in lost[:t]]
+        worst = [t for t in mistakes if lost[t] == max(lost)][:1]
+        expected = {"all": mistakes, "first-mistake": mistakes[:1], "largest-loss": worst}
+        for which in WHERE:
+            corrections = corrected_steps(episode, verdict, which, solver, {}, most)
+            steps = [step for step, _ in corrections]
+            assert steps == expected.get(which, steps), which
+            for step, turn in corrections:
+                counts[which] += 1
+                if which == "pivot":
+                    assert step == verdict.pivot_step
+                    assert turn in verdict.feasible_actions or most > 1
+                    assert episode.actions[step] != turn
+                    continue
+                changed = [*episode.actions[:step], turn]
+                assert _lost(env, episode.initial_state, changed, **many)[step] == 0, which
+                assert lost[step] > 0 or which == "start"
+                assert which != "start" or step == 0
+                assert which != "random" or step != verdict.pivot_step
+    assert min(counts.values()) > len(failures) // 8, counts
 
 
 class _Reader:
@@ -254,7 +245,7 @@ def test_own_thoughts_stay_and_the_action_alone_is_learned(whole: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    ("arm", "step"), [("witness", "pivot"), ("witness", "start"), ("dpo_pivot", "pivot"), ("dpo_pivot", "start")]
+    ("arm", "step"), [("witness", "pivot"), ("witness", "all"), ("dpo_pivot", "pivot"), ("dpo_pivot", "start")]
 )
 def test_corrections_are_learned_alike_in_any_micro_batches(arm: str, step: str, player: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"arm": arm, "correction_step": step, "updates": 1, "lr": 1e-5}

@@ -127,9 +127,12 @@ class RlConfig(Settings):
     gate is near 0 there, and nothing is learned."""
     correction: float = setting(0.1, panel=LEARNING, added=True, ge=0)
     """Weight of the loss of certified corrections in the arms ``witness`` and ``dpo_pivot``, which are extensions."""
-    correction_step: Literal["pivot", "random", "start"] = setting("pivot", panel=LEARNING, added=True)
-    """Step of a failure that these arms correct: the solver's pivot, a random other step where the agent took no action
-    of a shortest plan, or the first step."""
+    correction_step: Literal["pivot", "random", "start", "first-mistake", "largest-loss", "all"] = setting(
+        "pivot", panel=LEARNING, added=True
+    )
+    """Step of a failure that these arms correct: the solver's pivot; a random other step where the agent took no action
+    of a shortest plan; the first step; or a mistake, a turn after which the goal is further away or out of reach: the
+    first one, the one that lost most turns, or all of them."""
     dpo_beta: float = setting(0.1, panel=LEARNING, added=True, gt=0)
     """Strength of the pull towards the weights of the start in the arm ``dpo_pivot``; with ``kl`` 0, towards the
     weights before the update."""

@@ -1,14 +1,18 @@
 """Certified corrections of failures, for the arms that learn from the solver's plan.
 
-A correction is the first turn of a shortest plan at one step of a failed episode, in the agent's own prompt: at the
-solver's pivot, at a random other step where the agent left every shortest plan (the control of the location), or at the
-first step. The agent's own thoughts stay before the action where its reply had the format, so that the action alone is
-learned; otherwise the thoughts are empty.
+A correction is the first turn of a shortest plan at a step of a failed episode, in the agent's own prompt. The agent's
+own thoughts stay before the action where its reply had the format, so that the action alone is learned; otherwise the
+thoughts are empty.
+
+A turn that is not on a shortest plan loses turns: one where nothing changed, two or more where the goal is further
+away, all where it is out of reach for ever. With ``need`` as in :func:`pivot.credit`, a *mistake* is a turn whose
+progress, ``need`` before minus ``need`` after, is below 0: it loses two turns or more.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from ....core.errors import PivotError
 from ....core.identity import below, derive_seed
@@ -35,7 +39,7 @@ def with_corrections(
     config: RlConfig,
     encoder: Encoder,
 ) -> UpdateSamples:
-    """Return the samples of an update with a correction of each failure that has one; others stay as they are."""
+    """Return the samples of an update with the corrections of its failures; others stay as they are."""
     kind = arm_of(config.arm).corrects
     if kind is None:
         return samples
@@ -46,10 +50,10 @@ def with_corrections(
     most = actions_per_turn(levels.config)
     env = levels.env(levels.config)
     for name, verdict in failures.verdicts.items():
-        fix = corrected_step(episodes[name], verdict, config.correction_step, solver, maps, most)
-        # A preference between two replies with the same action would teach nothing but their wording.
-        if fix is not None and (kind == "witness" or episodes[name].steps[fix[0]].action != fix[1]):
-            chosen[name, fix[0]] = action_text(fix[1], env.parse_action)
+        for t, action in corrected_steps(episodes[name], verdict, config.correction_step, solver, maps, most):
+            # A preference between two replies with the same action would teach nothing but their wording.
+            if kind == "witness" or episodes[name].steps[t].action != action:
+                chosen[name, t] = action_text(action, env.parse_action)
     env.close()
     tag = levels.env.profile.answer_tag
 
@@ -63,44 +67,50 @@ def with_corrections(
     return replace(samples, turns=[corrected(turn) for turn in samples.turns])
 
 
-def corrected_step(
+def corrected_steps(
     episode: Episode,
     verdict: Verdict,
     which: str,
     solver: object,
     maps: dict[str, DistanceMap | None],
     most: int = 1,
-) -> tuple[int, str] | None:
-    """Return the step to correct and the certified turn there; None where no plan exists.
+) -> list[tuple[int, str]]:
+    """Return the steps to correct and the certified turn at each; none where no plan is known.
 
     Args:
         episode: a failed episode.
         verdict: its label.
-        which: ``pivot``, ``random`` or ``start``.
+        which: ``pivot``; ``start``, the first step; ``random``, a random step other than the pivot that lost a turn;
+            ``first-mistake`` and ``all``, the first mistake and all of them; ``largest-loss``, the first mistake that
+            lost most turns.
         solver: solver of the environment.
         maps: distances by level, for turns of one action, filled here; None for a level that is too large.
         most: most actions of a turn.
     """
     if which == "pivot":
-        return (verdict.pivot_step, verdict.witness[0]) if verdict.witness else None
+        return [(verdict.pivot_step, verdict.witness[0])] if verdict.witness else []
     assert isinstance(solver, ExactSolver)
-    shortest = _single_turns(episode, solver, maps) if most == 1 else _long_turns(episode, solver, most)
-    plans = {t: shortest(t) for t in ((0,) if which == "start" else range(episode.num_steps))}
-    if which == "start":
-        best, taken = plans[0], episode.steps[0].action
-        return (0, taken if taken in best else best[0]) if best else None
-    others = [
-        (t, best[0])
-        for t, best in plans.items()
-        if best and t != verdict.pivot_step and episode.steps[t].action not in best
-    ]
-    return others[below(random.Random(derive_seed(episode.episode_id, "correction")), len(others))] if others else None
+    plan = _single_turns(episode, solver, maps) if most == 1 else _long_turns(episode, solver, most)
+    steps = [(t, *plan(t)) for t in ((0,) if which == "start" else range(episode.num_steps))]
+    known = [(t, action, lost) for t, action, lost in steps if action is not None]
+    if which == "random":
+        known = [each for each in known if each[0] != verdict.pivot_step and each[2] > 0]
+        known = [known[below(random.Random(derive_seed(episode.episode_id, "correction")), len(known))]] if known else []
+    elif which != "start":
+        known = [each for each in known if each[2] > 1]
+        most_lost = max((lost for _, _, lost in known), default=0.0)
+        known = [each for each in known if which != "largest-loss" or each[2] == most_lost]
+        known = known if which == "all" else known[:1]
+    return [(t, action) for t, action, _ in known]
 
 
-def _single_turns(
-    episode: Episode, solver: ExactSolver, maps: dict[str, DistanceMap | None]
-) -> Callable[[int], list[str]]:
-    """Return a function from a step to the actions there that begin a shortest plan; none where no plan is known."""
+Plan = Callable[[int], tuple[str | None, float]]
+"""Function from a step to the first turn of a shortest plan there, the agent's own where that is one and None where no
+plan is known, and to the turns that the agent's own turn lost."""
+
+
+def _single_turns(episode: Episode, solver: ExactSolver, maps: dict[str, DistanceMap | None]) -> Plan:
+    """Return the plans of turns of one action."""
     level = episode.initial_state
     if level not in maps:
         try:
@@ -109,34 +119,39 @@ def _single_turns(
             maps[level] = None
     distances = maps[level]
 
-    def shortest(t: int) -> list[str]:
-        state = episode.steps[t].state
+    def plan(t: int) -> tuple[str | None, float]:
+        state, taken = episode.steps[t].state, episode.steps[t].action
         after = () if state is None or distances is None else distances.after_each_action(state)
         least = min((each for each in after if each is not None), default=None)
-        actions = zip(solver.actions_of(level), after, strict=True) if least is not None else ()
-        return [action for action, distance in actions if distance == least]
+        if least is None:
+            return None, 0.0
+        actions = dict(zip(solver.actions_of(level), after, strict=True))
+        reached = actions.get(taken, least + 1)  # an unusable action changes nothing
+        best = next(action for action, distance in actions.items() if distance == least)
+        return (taken if reached == least else best), inf if reached is None else reached - least
 
-    return shortest
+    return plan
 
 
-def _long_turns(episode: Episode, solver: ExactSolver, most: int) -> Callable[[int], list[str]]:
-    """Return the same for turns of several actions: the agent's own if it saved a turn, else that of the first plan.
+def _long_turns(episode: Episode, solver: ExactSolver, most: int) -> Plan:
+    """Return the plans of turns of several actions.
 
-    The plan is that of an episode which begins at the step with as many turns as it needs, and wastes one.
+    A plan is that of an episode which begins at the step with as many turns as it needs, and wastes one.
     """
     measured = solver.measure([Case(episode.initial_state, episode.actions, episode.horizon, actions_per_turn=most)])[0]
     needs = measured.needs if isinstance(measured, Needs) else [None] * (episode.num_steps + 1)
 
-    def shortest(t: int) -> list[str]:
-        need, state = needs[t], episode.steps[t].state
+    def plan(t: int) -> tuple[str | None, float]:
+        need, after, state = needs[t], needs[t + 1], episode.steps[t].state
         if not need or state is None:
-            return []
-        if needs[t + 1] == need - 1:
-            return [episode.steps[t].action]
+            return None, 0.0
+        lost = inf if after is None else after - need + 1
+        if lost == 0:
+            return episode.steps[t].action, lost
         verdict = solver.certify([Case(state, (INVALID,), need, actions_per_turn=most)])[0]
-        return list(verdict.witness[:1]) if isinstance(verdict, Verdict) and verdict.witness else []
+        return (verdict.witness[0] if isinstance(verdict, Verdict) and verdict.witness else None), lost
 
-    return shortest
+    return plan
 
 
 def corrected_reply(student: Row, action: str, tag: str, encoder: Encoder, *, keep_thoughts: bool) -> Correction:
