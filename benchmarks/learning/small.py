@@ -2,12 +2,12 @@
 
 ``python -m pivot.benchmarks.learning.small run`` trains a network of two layers on the one-hot state of FrozenLake
 (4x4, nine turns) and Sokoban (four turns) with GRPO and one arm each, and resumes where its file of results ends;
-``small table`` prints paired differences with 95 % intervals; ``small rates`` looks at weights on three other seeds;
-``small silent`` takes the advantages of most groups away and asks whether a Teacher of weight 0.01 then decides.
+``small table`` prints paired differences with 95 % intervals; ``small rates`` looks at weights on three other seeds.
+Each game has two starts (``small_start.py``): a walker, and a habit that is confident and wrong, with nine turns in
+both games.
 
-Success is exact: dynamic programming over all states that an episode can reach. Pivots and corrections are those of the
-product's solvers, losses and advantages those of ``training/policy_rl``. All arms of a seed start from one network,
-cloned from an expert until it wins 18 to 25 % of the training levels.
+Success is exact: dynamic programming over all states that an episode can reach. Pivots, corrections and credit are
+those of the product's solvers, losses and advantages those of ``training/policy_rl``.
 """
 
 import argparse
@@ -17,7 +17,8 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import process_time
 from types import SimpleNamespace
@@ -35,112 +36,33 @@ from pivot.benchmarks.learning.small_arms import (
     RATED,
     TILT,
     SmallArm,
+    arms_of,
 )
-from pivot.benchmarks.learning.worlds import FAR, World, exact_success, explore
+from pivot.benchmarks.learning.small_start import GAMES, policy_of, setup
+from pivot.benchmarks.learning.worlds import FAR, World, exact_success
 from pivot.core.identity import derive_seed
 from pivot.datasets.store.config import solver_type
 from pivot.models.extras import need
-from pivot.solvers.base import Case, Verdict
+from pivot.solvers.base import Case, Needs, Verdict
+from pivot.solvers.credit import rule_of, turn_credits
 from pivot.solvers.puzzles import ACTIONS
 from pivot.training.policy_rl import losses
 from pivot.training.policy_rl.advantages import group_advantages
-from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.hindsight.contexts import random_other_step
-from pivot.training.policy_rl.hindsight.corrections import corrected_step
+from pivot.training.policy_rl.hindsight.corrections import corrected_steps
 from pivot.training.policy_rl.learner import roc_area
-from pivot.training.policy_rl.levels import plan_levels
 from pivot.training.policy_rl.losses import TokenBatch, Weights, preference_loss, stage_two_loss, witness_loss
 
 torch: Any = need("torch", "train")
 
 RESULTS = Path(__file__).parent / "results"
-GAMES: dict[str, dict[str, Any]] = {"frozenlake": {}, "sokoban": {"horizon": 4, "max_solution": 3}}
-LEVELS, HELD_OUT = 400, 0.25
 UPDATES, PROMPTS, ROLLOUTS, MINIBATCH, LR = 80, 16, 8, 64, 1e-3
 EVERY = 4
 """Updates between two points of the curve of exact success."""
-WIDTH, LOW, HIGH = 128, 0.18, 0.25
 CLIP, KL, BETA, DPO_BETA = 0.2, 0.01, 5.0, 0.1
-SEEDS, RATE_SEEDS, RATE_UPDATES = tuple(range(10)), (100, 101, 102), 40
-SILENT, SILENT_ARMS = 0.9, ("vanilla_grpo", "empty", "oracle")
-"""Share of groups whose advantages ``silent`` sets to zero, in addition to groups with equal returns."""
+SEEDS, HABIT_SEEDS, RATE_SEEDS, RATE_UPDATES = 10, 12, (100, 101, 102), 40
 PROTOCOL = 1
 """Raised with every change that moves figures: results of different protocols are never compared."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Training and held-out levels of a seed, their one-hot states, and the network from which all arms start."""
-
-    train: World
-    held_out: World
-    inputs: Any
-    held_out_inputs: Any
-    start: Any
-
-
-def one_hot(world: World) -> Any:
-    """Return the symbols of each state's cells as one-hot rows; float32, shape (states, features).
-
-    On a lake, whose player is not among the cells, a second row of flags per state marks the player's cell.
-    """
-    flags: list[NDArray[np.float32]] = []
-    for state in world.states:
-        rows, mark, position = state.partition("\n@ ")
-        lines = rows.split("\n")
-        cells = "".join(lines)
-        symbols = "SFHG" if "S" in cells else "#@+$*. "
-        hot = np.array([[cell == symbol for symbol in symbols] for cell in cells], np.float32).ravel()
-        if symbols == "SFHG":
-            row, column = map(int, position.split()) if mark else divmod(cells.index("S"), len(lines[0]))
-            hot = np.concatenate([hot, np.eye(len(cells), dtype=np.float32)[row * len(lines[0]) + column]])
-        flags.append(hot)
-    return torch.from_numpy(np.stack(flags))
-
-
-def make_network(features: int, seed: int) -> Any:
-    """Return a new network; its output is the logits of the four actions."""
-    torch.manual_seed(derive_seed("small network", seed) % 2**31)
-    nn = torch.nn
-    return nn.Sequential(nn.Linear(features, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 4))
-
-
-@torch.no_grad()
-def policy_of(network: Any, inputs: Any) -> NDArray[np.float64]:
-    """Return the probability of each action in each state; shape (states, 4)."""
-    return network(inputs).double().softmax(-1).numpy()
-
-
-@cache
-def setup(game: str, seed: int) -> Setup:
-    """Plan the levels of a seed and clone its start.
-
-    Raises:
-        RuntimeError: cloning never reached the intended success rate.
-    """
-    fields = {"env": game, "settings": GAMES[game], "model": "none", "levels": LEVELS, "held_out": HELD_OUT}
-    levels = plan_levels(make_rl_config(fields | {"seed": seed}))
-    world, held_out = (explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation))
-    inputs = one_hot(world)
-    return Setup(world, held_out, inputs, one_hot(held_out), cloned(world, inputs, seed))
-
-
-def cloned(world: World, inputs: Any, seed: int) -> Any:
-    """Return a network cloned from an expert until it wins ``LOW`` to ``HIGH`` of the levels of ``world``."""
-    network = make_network(inputs.shape[1], seed)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4, weight_decay=0.0)
-    solvable = np.flatnonzero(world.distance < FAR)
-    rng = np.random.default_rng(derive_seed("clone", seed))
-    for _ in range(2000):
-        success = exact_success(world, policy_of(network, inputs)).mean()
-        if LOW <= success <= HIGH:
-            return network
-        chosen = rng.choice(solvable, MINIBATCH)
-        best = torch.from_numpy(world.after[chosen].argmin(axis=1))
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(network(inputs[chosen]), best).backward()
-        optimizer.step()
-    raise RuntimeError(f"seed {seed}: cloning never came to {LOW:.0%} to {HIGH:.0%} of success")
 
 
 # One update
@@ -222,7 +144,7 @@ def teach(arm: SmallArm, failures: Sequence[Failure], turns: Turns, world: World
         failures: labelled failures.
         turns: all turns.
         world: the states.
-        logits: the Student's logits at the turns, shape (turns, 4).
+        logits: logits of the Student, or of a frozen Teacher's weights, at the turns, shape (turns, 4).
     """
     tilted, active = logits.clone(), torch.zeros(len(logits), dtype=torch.bool)
     for failure in failures:
@@ -252,22 +174,46 @@ def teach(arm: SmallArm, failures: Sequence[Failure], turns: Turns, world: World
 class Corrector:
     """The product's corrections, with the distances of the levels seen so far."""
 
-    def __init__(self, game: str, arm: SmallArm) -> None:
+    def __init__(self, env: str, arm: SmallArm) -> None:
         """Correct for one arm; an arm without corrections gets none."""
-        self._arm, self._solver = arm, solver_type(game)()
+        self._arm, self._solver = arm, solver_type(env)()
         self._maps: dict[str, Any] = {}
 
-    def fixes(self, failures: Sequence[Failure], count: int) -> Any:
-        """Return the certified action of each of ``count`` turns, -1 for none; shape (turns,)."""
-        fixes = torch.full((count,), -1)
+    def fixes(self, failures: Sequence[Failure], count: int, rng: Any) -> Any:
+        """Return the certified action of each of ``count`` turns, -1 for none; shape (turns,).
+
+        Where a failure may have several corrections, as many are drawn as there are failures, so that no step of
+        correction teaches more tokens than another.
+        """
+        found: list[tuple[int, str]] = []
         for failure in failures if self._arm.corrects else ():
-            fix = corrected_step(failure, failure.verdict, self._arm.step, self._solver, self._maps)  # pyright: ignore[reportArgumentType]
-            if fix is not None and (self._arm.corrects == "witness" or failure.steps[fix[0]].action != fix[1]):
-                fixes[failure.first + fix[0]] = ACTIONS.index(fix[1])
+            fixes = corrected_steps(failure, failure.verdict, self._arm.step, self._solver, self._maps)  # pyright: ignore[reportArgumentType]
+            for step, action in fixes:
+                if self._arm.corrects == "witness" or failure.steps[step].action != action:
+                    found.append((failure.first + step, action))
+        if len(found) > len(failures):
+            found = [found[index] for index in rng.permutation(len(found))[: len(failures)]]
+        fixes = torch.full((count,), -1)
+        for index, action in found:
+            fixes[index] = ACTIONS.index(action)
         return fixes
 
 
-def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced: float = 0.0) -> dict[str, Any]:
+def credit_of(rule: str, world: World, turns: Turns) -> Any:
+    """Return the credit part of the advantage of every turn, as ``--credit`` computes it; shape (turns,)."""
+    scores: list[float] = []
+    before, after = world.distance[turns.state], world.after[turns.state, turns.action]
+    bounds = np.searchsorted(turns.episode, np.arange(PROMPTS * ROLLOUTS + 1))
+    for first, last in pairwise(bounds):
+        distances = [before[first], *after[first:last]]
+        needs = [int(each) if each <= world.horizon else None for each in distances]
+        case = Case("", ["" for _ in needs[1:]], world.horizon)
+        scores += [turn.score for turn in turn_credits(case, Needs(needs, [()] * len(case.actions)), rule_of(rule))]
+    groups = np.diff(bounds[::ROLLOUTS]).tolist()
+    return torch.cat([group_advantages(each) for each in torch.tensor(scores, dtype=torch.float64).split(groups)])
+
+
+def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES) -> dict[str, Any]:
     """Train one arm from the start of its seed; return its figures.
 
     Args:
@@ -275,7 +221,6 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced:
         arm: what is added to GRPO.
         seed: of levels, start and episodes, so that the arms of a seed are paired.
         updates: number of updates.
-        silenced: share of groups, drawn at random, whose advantages are set to zero.
     """
     began = process_time()
     made = setup(game, seed)
@@ -285,7 +230,7 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced:
     with torch.no_grad():
         at_start = reference(inputs).log_softmax(-1)
     curve, train_curve, silent, detects = [], [], [], []
-    corrector = Corrector(game, arm)
+    corrector = Corrector(GAMES[game].env, arm)
     for number in range(updates + 1):
         if number % EVERY == 0 or number == updates:
             curve.append(exact_success(made.held_out, policy_of(network, made.held_out_inputs)).mean())
@@ -298,20 +243,16 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced:
         played = np.flatnonzero(np.isin(world.level, levels))
         policy[played] = policy_of(network, inputs[played])
         turns, returns, wins = play(world, policy, starts, rng)
-        quiet = np.random.default_rng(derive_seed("silenced", game, seed, number)).random(PROMPTS) < silenced
-        groups = [
-            group_advantages(each) * (not silence)
-            for each, silence in zip(torch.from_numpy(returns).split(ROLLOUTS), quiet, strict=True)
-        ]
+        groups = [group_advantages(each) for each in torch.from_numpy(returns).split(ROLLOUTS)]
         silent.append(np.mean([bool((each == 0).all()) for each in groups]))
         advantages = torch.cat(groups)[turns.episode]
-        if arm.progress:
-            before, after = world.distance[turns.state], world.after[turns.state, turns.action]
-            gained = np.where((before < FAR) & (after < FAR), before - after, 0)
-            advantages = advantages + arm.weight * torch.from_numpy(gained)
+        if arm.credit is not None:
+            advantages = advantages + arm.weight * credit_of(arm.credit, world, turns)
         turns = replace(turns, advantage=advantages.float())
         failures = (
-            failures_of(world, game, turns, wins, starts, f"{game}-{seed}-{number}") if arm.hint or arm.corrects else []
+            failures_of(world, GAMES[game].env, turns, wins, starts, f"{game}-{seed}-{number}")
+            if arm.hint or arm.corrects
+            else []
         )
         detects.append(_update(network, optimizer, arm, turns, failures, world, inputs, at_start, corrector, rng))
     areas = [each for each in detects if each is not None]
@@ -320,7 +261,6 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced:
         "arm": arm.name,
         "seed": seed,
         "weight": arm.weight,
-        **({"silenced": silenced} if silenced else {}),
         "protocol": PROTOCOL,
         "updates": updates,
         "curve": [round(float(each), 5) for each in curve],
@@ -352,9 +292,9 @@ def _update(
     reference = at_start[turns.state]
     teacher, active = every, torch.zeros(len(old), dtype=torch.bool)
     if arm.hint:
-        teacher, active = teach(arm, failures, turns, world, logits)
+        teacher, active = teach(arm, failures, turns, world, reference if arm.frozen else logits)
     teacher_logprobs = teacher.gather(1, taken)[:, 0]
-    fixes = corrector.fixes(failures, len(old))
+    fixes = corrector.fixes(failures, len(old), rng)
     weights = Weights(CLIP, KL, arm.weight if arm.hint else 0.0)
     distil = partial(getattr(losses, f"{arm.objective}_opd"), beta=BETA)
     order = torch.from_numpy(rng.permutation(len(old)))
@@ -401,8 +341,8 @@ def _update(
 # Commands
 
 
-Job = tuple[str, SmallArm, int, int, float]
-"""Game, arm, seed, updates and silenced share of a run."""
+Job = tuple[str, SmallArm, int, int]
+"""Game, arm, seed and updates of a run."""
 
 
 def _one(job: Job) -> dict[str, Any]:
@@ -425,7 +365,19 @@ def run(jobs: Sequence[Job], path: Path, workers: int) -> None:
 def rate_jobs() -> list[Job]:
     """Return the runs that look at weights: seeds and levels of their own."""
     arms = [replace(ARMS[name], weight=weight) for name in RATED for weight in RATE_WEIGHTS]
-    return [(RATE_GAME, arm, seed, RATE_UPDATES, 0.0) for seed in RATE_SEEDS for arm in arms]
+    return [(RATE_GAME, arm, seed, RATE_UPDATES) for seed in RATE_SEEDS for arm in arms]
+
+
+def run_jobs(games: Sequence[str], seeds: int | None = None) -> list[Job]:
+    """Return the runs of the study, seed by seed, so that finished runs form pairs."""
+    numbers = {game: range(seeds or (HABIT_SEEDS if GAMES[game].habit else SEEDS)) for game in games}
+    return [
+        (game, arm, seed, UPDATES)
+        for seed in range(max(map(len, numbers.values())))
+        for game in games
+        for arm in arms_of(habit=GAMES[game].habit).values()
+        if seed in numbers[game]
+    ]
 
 
 def rates_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -442,24 +394,24 @@ def rates_table(rows: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks.learning.small", description=__doc__)
-    parser.add_argument("command", choices=("run", "rates", "silent", "table"))
+    parser.add_argument("command", choices=("run", "rates", "table"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--seeds", type=int, help="number of seeds; by default the study's")
     parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
     args = parser.parse_args()
-    files = {"rates": "small_rates.jsonl", "silent": "small_silent.jsonl"}
-    path: Path = args.results / files.get(args.command, "small.jsonl")
-    if args.command == "rates":
-        run(rate_jobs(), path, args.workers)
-    elif args.command != "table":
-        names, share = (SILENT_ARMS, SILENT) if args.command == "silent" else (tuple(ARMS), 0.0)
-        games = [(seed, game) for seed in args.seeds for game in args.games]
-        run([(game, ARMS[name], seed, UPDATES, share) for seed, game in games for name in names], path, args.workers)
+    rates = args.command == "rates"
+    path: Path = args.results / ("small_rates.jsonl" if rates else "small.jsonl")
+    if args.command != "table":
+        run(rate_jobs() if rates else run_jobs(args.games, args.seeds), path, args.workers)
     rows = Ledger(path, PROTOCOL).rows()
-    tables = [rates_table(rows)] if args.command == "rates" else []
-    tables += [figures_table(rows, game, ARMS, CONTROLS) for game in args.games if args.command != "rates"]
+    tables = [rates_table(rows)] if rates else [game_table(rows, game) for game in args.games]
     print("\n\n".join(tables))  # noqa: T201 - a command's answer
+
+
+def game_table(rows: Sequence[dict[str, Any]], game: str) -> str:
+    """Return the table of a game in Markdown."""
+    return figures_table(rows, game, arms_of(habit=GAMES[game].habit), CONTROLS)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ lowers the action that was taken there by ``TILT`` nats, ``safe`` also raises th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 TILT = 4.0
 """Amount by which a hint changes the log-probability of one action, nats."""
 ANALYZER_ACCURACY = 0.45
 """Share of pivots that the simulated Analyzer names correctly, as at nine turns of Sokoban (evidence.md)."""
+Step = Literal["pivot", "random", "start", "first-mistake", "largest-loss", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,14 @@ class SmallArm:
     in the rest; a random other step; the pivot, with a wrong action in half of the failures."""
     objective: str = "printed"
     corrects: Literal["witness", "preference"] | None = None
-    step: Literal["pivot", "random", "start"] = "pivot"
+    step: Step = "pivot"
     """Step of the correction, as in ``--correction-step``."""
-    progress: bool = False
-    """Whether each turn's advantage has its exact progress, turns needed before minus after, added."""
+    credit: str | None = None
+    """Rule of the credit per turn, as in ``--credit``."""
     weight: float = 0.0
-    """Weight of the distillation, the corrections or the progress."""
+    """Weight of the distillation, the corrections or the credit."""
+    frozen: bool = False
+    """Whether the Teacher has the weights of the start, as with ``--teacher-weights start``."""
 
 
 ARMS: Mapping[str, SmallArm] = {
@@ -54,19 +57,44 @@ ARMS: Mapping[str, SmallArm] = {
         SmallArm("witness_pivot", corrects="witness", weight=1.0),
         SmallArm("witness_random", corrects="witness", step="random", weight=1.0),
         SmallArm("witness_start", corrects="witness", step="start", weight=1.0),
+        SmallArm("witness_first", corrects="witness", step="first-mistake", weight=1.0),
+        SmallArm("witness_largest", corrects="witness", step="largest-loss", weight=1.0),
+        SmallArm("witness_all", corrects="witness", step="all", weight=1.0),
         SmallArm("dpo_pivot", corrects="preference", weight=1.0),
         SmallArm("dpo_random", corrects="preference", step="random", weight=1.0),
-        SmallArm("progress", progress=True, weight=1.0),
+        SmallArm("dpo_first", corrects="preference", step="first-mistake", weight=1.0),
+        SmallArm("dpo_largest", corrects="preference", step="largest-loss", weight=1.0),
+        SmallArm("dpo_all", corrects="preference", step="all", weight=1.0),
+        SmallArm("credit_progress", credit="progress", weight=1.0),
+        SmallArm("credit_slack", credit="slack", weight=1.0),
+        SmallArm("credit_pivot", credit="pivot", weight=1.0),
     )
 }
+TEACHERS, TEACHER_WEIGHTS = ("empty", "mp", "mpr", "mp_random_r", "oracle"), (0.01, 0.1, 1.0)
+"""Arms of the paper's loss, and the weights at which they are run from a habit."""
+
+
+def arms_of(*, habit: bool) -> Mapping[str, SmallArm]:
+    """Return the arms of a game; from a habit Teachers also have other weights, and those of the start."""
+    if not habit:
+        return ARMS
+    arms = [arm for arm in ARMS.values() if arm.name not in TEACHERS and arm.name != "oracle_1"]
+    for name in TEACHERS:
+        for weight in TEACHER_WEIGHTS:
+            live = replace(ARMS[name], name=name if weight == 0.01 else f"{name}_{weight:g}", weight=weight)
+            arms += [live, replace(live, name=f"{live.name}_start", frozen=True)]
+    arms += [replace(arm, name=f"{arm.name}_start", frozen=True) for arm in arms if arm.objective == "distribution"]
+    return {arm.name: arm for arm in arms}
+
+
 CONTROLS: Mapping[str, str] = {
-    "witness_pivot": "witness_random",
-    "dpo_pivot": "dpo_random",
+    **{f"witness_{step}": "witness_random" for step in ("pivot", "first", "largest", "all")},
+    **{f"dpo_{step}": "dpo_random" for step in ("pivot", "first", "largest", "all")},
     "distribution_safe": "distribution_safe_random",
     "mpr": "mp_random_r",
 }
 """Arm that differs by the step alone: a gain is evidence for the location only against it. (Where the Analyzer of
 ``mpr`` misses the pivot, the safe action that it names is wrong, too; that of ``mp_random_r`` is always safe.)"""
-RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "progress")
+RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "credit_progress")
 """Arms whose weight was compared on other seeds (``small rates``). Their controls have the same weight."""
 RATE_GAME, RATE_WEIGHTS = "frozenlake", (0.1, 1.0)
