@@ -184,7 +184,7 @@ def _lost(env: str, state: str, actions: Sequence[str], **fields: int) -> list[f
 )
 def test_corrections_stand_where_they_should_and_lose_no_turn(env: str, settings: dict[str, Any], most: int) -> None:
     """Judged by the credit of the agent's turns, and of the corrected turn in their place."""
-    many = {"actions_per_turn": most} if most > 1 else {}
+    many: dict[str, Any] = {"actions_per_turn": most} if most > 1 else {}
     levels = plan_levels(short("none", env=env, settings=settings | many, levels=40))
     rollouts = roll_out(levels, levels.train, ScriptedPolicy(), 4)
     solver = solver_type(env)()

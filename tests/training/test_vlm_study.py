@@ -4,7 +4,9 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from pivot.benchmarks.learning import small, study, vlm, vlm_start
+from pivot.benchmarks.learning import small, small_start, study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
 from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS
@@ -26,10 +28,12 @@ from pivot.environments.base import PivotEnv, Task
 from pivot.models.base import image_ids
 from pivot.models.transformers.model import picture_of
 from pivot.rollouts.plan import plan_tasks
+from pivot.solvers.credit import RULES
 from pivot.solvers.puzzles import ACTIONS
 from pivot.tests.training.lake import torch
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.advantages import credit_advantages
 from pivot.training.policy_rl.learner import ScoredTurn
 from pivot.training.policy_rl.levels import Levels, plan_levels
 from pivot.training.policy_rl.losses import TokenBatch
@@ -306,7 +310,7 @@ def test_exact_success_is_that_of_all_sequences_of_actions(game: str) -> None:
 @pytest.fixture
 def few_levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Reduce the study to runs that take a second."""
-    monkeypatch.setattr(small, "LEVELS", 60)
+    monkeypatch.setattr(small_start, "LEVELS", 60)
     small.setup.cache_clear()
     yield
     small.setup.cache_clear()
@@ -320,24 +324,65 @@ def test_all_arms_of_a_seed_start_alike_and_no_other_seed_does() -> None:
     curves = [each["curve"] for each in figures.values()]
     assert curves[0][0] == curves[1][0] == curves[2][0]
     assert len({tuple(curve) for curve in curves}) == 3, "and then each goes its way"
-    assert small.LOW <= figures["oracle_1"]["train_curve"][0] <= small.HIGH
+    assert small_start.LOW <= figures["oracle_1"]["train_curve"][0] <= small_start.HIGH
     assert small.train("frozenlake", ARMS["vanilla_grpo"], 0, 4)["curve"] == curves[0], (
         "a run is a function of its seed"
     )
     assert small.train("frozenlake", ARMS["vanilla_grpo"], 1, 4)["curve"][0] != curves[0][0]
 
 
+def _played(game: str, episodes: int) -> tuple[small_start.Setup, small.Turns, Any, Any]:
+    """Turns, successes and starts of the start of seed 0."""
+    made = small.setup(game, 0)
+    starts = made.train.starts[: small.PROMPTS].repeat(episodes // small.PROMPTS)
+    policy = small.policy_of(made.start, made.inputs)
+    turns, _, wins = small.play(made.train, policy, starts, np.random.default_rng(0))
+    return made, turns, wins, starts
+
+
 @pytest.mark.usefixtures("few_levels")
-def test_silenced_groups_teach_grpo_nothing() -> None:
-    whole, most, every = (small.train("frozenlake", ARMS["vanilla_grpo"], 0, 8, share) for share in (0.0, 0.9, 1.0))
-    assert len(set(every["curve"])) == 1, "no advantage, and no distance from the reference"
-    assert whole["silent"] < 0.3
-    assert "silenced" not in whole
-    assert most["silenced"] == 0.9, "a row says what was done to its groups"
-    assert 0.8 < most["silent"] < every["silent"] == 1
-    assert len({*map(tuple, (whole["curve"], most["curve"], every["curve"]))}) == 3
-    taught = small.train("frozenlake", ARMS["oracle"], 0, 8, 1.0)
-    assert len(set(taught["curve"])) > 1, "the Teacher's loss is left"
+def test_a_habit_is_confident_and_wrong() -> None:
+    """The entropy that is computed is that of 8,000 sampled episodes."""
+    made, turns, wins, _ = _played("frozenlake_habit", 8000)
+    policy = small.policy_of(made.start, made.inputs)
+    sampled = -(policy * np.log(policy)).sum(axis=1)[turns.state].mean()
+    world = replace(made.train, starts=made.train.starts[: small.PROMPTS])
+    assert small_start.entropy(world, policy) == pytest.approx(sampled, abs=0.02)
+    assert exact_success(world, policy).mean() == pytest.approx(wins.mean(), abs=0.02)
+    assert small_start.entropy(made.train, policy) == pytest.approx(small_start.HABIT_ENTROPY, abs=0.01)
+    success = exact_success(made.train, policy)
+    assert small_start.HABIT_LOW <= success.mean() <= small_start.HABIT_HIGH
+    assert (success**8 + (1 - success) ** 8).mean() > 0.4, "most groups of eight agree"
+
+
+@pytest.mark.usefixtures("few_levels")
+@pytest.mark.parametrize("rule", RULES)
+def test_credit_of_the_small_study_is_that_of_the_product(rule: str) -> None:
+    made, turns, wins, starts = _played("frozenlake", small.PROMPTS * small.ROLLOUTS)
+    world, groups = made.train, list[list[Any]]()
+    for number, start in enumerate(starts):
+        taken = [ACTIONS[action] for action in turns.action[turns.episode == number]]
+        log = {"initial_state": world.states[start], "actions": taken, "horizon": world.horizon}
+        episode = SimpleNamespace(env="frozenlake", episode_id=str(number), log=partial(dict, log))
+        groups += [[episode]] if number % small.ROLLOUTS == 0 else []
+        groups[-1] += [episode] if number % small.ROLLOUTS else []
+    parts, _, unsolved = credit_advantages(groups, rule)
+    assert unsolved == 0
+    expected = [value for number in range(len(wins)) for value in parts[str(number)]]
+    assert small.credit_of(rule, world, turns).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.usefixtures("few_levels")
+def test_no_step_of_correction_teaches_more_tokens_than_another() -> None:
+    made, turns, wins, starts = _played("frozenlake", small.PROMPTS * small.ROLLOUTS)
+    failures = small.failures_of(made.train, "frozenlake", turns, wins, starts, "drawn")
+    rng = np.random.default_rng(0)
+    counts = {
+        name: int((small.Corrector("frozenlake", arm).fixes(failures, len(turns.t), rng) >= 0).sum())
+        for name, arm in ARMS.items()
+        if arm.corrects == "witness"
+    }
+    assert counts["witness_all"] == max(counts.values()) == len(failures)
 
 
 @pytest.mark.usefixtures("few_levels")
@@ -365,7 +410,7 @@ def test_controls_differ_by_the_step_alone() -> None:
 
 @pytest.mark.usefixtures("few_levels")
 def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1, 0.0) for seed in range(2)]
+    jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1) for seed in range(2)]
     trained: list[int] = []
     monkeypatch.setattr(small, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(small, "_one", lambda job: trained.append(job[2]) or small.train(*job))
