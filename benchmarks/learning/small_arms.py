@@ -70,26 +70,30 @@ ARMS: Mapping[str, SmallArm] = {
         SmallArm("credit_pivot", credit="pivot", weight=1.0),
     )
 }
-TEACHERS, TEACHER_WEIGHTS = ("empty", "mp", "mpr", "mp_random_r", "oracle"), (0.01, 0.1, 1.0)
-"""Arms of the paper's loss, and the weights at which they are run from a habit."""
+FROZEN = ("empty", "mp", "oracle", "distribution_oracle", "distribution_safe")
+"""Arms whose Teacher is also run with the weights of the start."""
 
 
 def arms_of(*, habit: bool) -> Mapping[str, SmallArm]:
-    """Return the arms of a game; from a habit Teachers also have other weights, and those of the start."""
+    """Return the arms of a game; from a habit they are also run with other weights, and frozen Teachers."""
     if not habit:
         return ARMS
-    arms = [arm for arm in ARMS.values() if arm.name not in TEACHERS and arm.name != "oracle_1"]
-    for name in TEACHERS:
-        for weight in TEACHER_WEIGHTS:
-            live = replace(ARMS[name], name=name if weight == 0.01 else f"{name}_{weight:g}", weight=weight)
-            arms += [live, replace(live, name=f"{live.name}_start", frozen=True)]
-    arms += [replace(arm, name=f"{arm.name}_start", frozen=True) for arm in arms if arm.objective == "distribution"]
-    return {arm.name: arm for arm in arms}
+    arms: list[SmallArm] = []
+    for arm in ARMS.values():
+        printed = arm.hint is not None and arm.objective == "printed"
+        weights = (0.01, 0.1, 1.0) if printed else (0.1, 1.0) if arm.corrects or arm.credit else (arm.weight,)
+        for weight in weights if arm.name != "oracle_1" else ():
+            name = arm.name if weight == arm.weight else f"{arm.name}_{weight:g}"
+            arms.append(replace(arm, name=name, weight=weight))
+            if arm.name in FROZEN:
+                arms.append(replace(arm, name=f"{name}_start", weight=weight, frozen=True))
+    return {arm.name: arm for arm in sorted(arms, key=lambda arm: arm.hint is not None)}
 
 
+STEPS = ("pivot", "first", "largest", "all")
 CONTROLS: Mapping[str, str] = {
-    **{f"witness_{step}": "witness_random" for step in ("pivot", "first", "largest", "all")},
-    **{f"dpo_{step}": "dpo_random" for step in ("pivot", "first", "largest", "all")},
+    **{f"{kind}_{step}": f"{kind}_random" for kind in ("witness", "dpo") for step in STEPS},
+    **{f"{kind}_{step}_0.1": f"{kind}_random_0.1" for kind in ("witness", "dpo") for step in STEPS},
     "distribution_safe": "distribution_safe_random",
     "mpr": "mp_random_r",
 }

@@ -20,7 +20,7 @@ import pytest
 from pivot.benchmarks.learning import small, small_start, study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
-from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS
+from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS, arms_of
 from pivot.benchmarks.learning.tensors import Tutor, pack
 from pivot.benchmarks.learning.worlds import World, exact_success, explore
 from pivot.datasets.store.config import env_config, environment
@@ -397,8 +397,9 @@ def test_a_planted_wrong_pivot_is_seen_in_the_figures() -> None:
 
 
 def test_controls_differ_by_the_step_alone() -> None:
+    arms = {**arms_of(habit=True), **ARMS}
     for name, control in CONTROLS.items():
-        one, other = ARMS[name], ARMS[control]
+        one, other = arms[name], arms[control]
         assert (one.weight, one.objective, one.hint, one.corrects) == (
             other.weight,
             other.objective,
