@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pivot.benchmarks.learning.ledger import Ledger, area, figures_table, key_of
+from pivot.benchmarks.learning.ledger import BASELINE, Ledger, area, differences_table, figures_table, key_of
 from pivot.benchmarks.learning.small_arms import (
     ANALYZER_ACCURACY,
     ARMS,
@@ -405,13 +405,25 @@ def main() -> None:
     if args.command != "table":
         run(rate_jobs() if rates else run_jobs(args.games, args.seeds), path, args.workers)
     rows = Ledger(path, PROTOCOL).rows()
-    tables = [rates_table(rows)] if rates else [game_table(rows, game) for game in args.games]
+    tables = [rates_table(rows)] if rates else [*short_tables(rows), *(game_table(rows, game) for game in args.games)]
     print("\n\n".join(tables))  # noqa: T201 - a command's answer
 
 
 def game_table(rows: Sequence[dict[str, Any]], game: str) -> str:
     """Return the table of a game in Markdown."""
     return figures_table(rows, game, arms_of(habit=GAMES[game].habit), CONTROLS)
+
+
+def short_tables(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the differences of area from GRPO and from a random step, of walkers and of habits, in Markdown."""
+    tables: list[str] = []
+    for habit in (False, True):
+        games, arms = [name for name, game in GAMES.items() if game.habit == habit], arms_of(habit=habit)
+        grpo = [(arm, BASELINE) for arm in arms if arm != BASELINE]
+        located = [(arm, control) for arm, control in CONTROLS.items() if arm in arms]
+        tables.append(differences_table(rows, games, grpo, "area minus that of GRPO"))
+        tables.append(differences_table(rows, games, located, "the step"))
+    return tables
 
 
 if __name__ == "__main__":
