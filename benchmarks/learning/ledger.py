@@ -170,19 +170,18 @@ def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls:
     return "\n".join(lines + heads * bool(located) + located)
 
 
-def differences_table(rows: Sequence[Row], games: Sequence[str], pairs: Iterable[tuple[str, str]], head: str) -> str:
+def differences_table(rows: Sequence[Row], games: Sequence[str], pairs: Mapping[str, str], head: str) -> str:
     """Return the differences of area of pairs of arms in Markdown, a column for each game.
 
     Args:
         rows: finished runs.
         games: games, with the same arms.
-        pairs: arms and what is taken away from each.
+        pairs: arm that is taken away, by arm.
         head: title of the first column.
     """
     areas = {game: by_arm(rows, game, "area") for game in games}
     lines = [" | ".join((f"| {head}", *games)) + " |", "|---" * (1 + len(games)) + "|"]
-    for arm, base in pairs:
+    for arm, base in pairs.items():
         cells = (paired(each.get(arm, {}), each.get(base, {})) for each in areas.values())
-        name = f"`{arm}`" if base == BASELINE else f"`{arm}` minus `{base}`"
-        lines.append(" | ".join((f"| {name}", *(str(cell or "–") for cell in cells))) + " |")
+        lines.append(" | ".join((f"| `{arm}`", *(str(cell or "–") for cell in cells))) + " |")
     return "\n".join(lines)

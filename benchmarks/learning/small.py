@@ -415,14 +415,22 @@ def game_table(rows: Sequence[dict[str, Any]], game: str) -> str:
 
 
 def short_tables(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the differences of area from GRPO and from a random step, of walkers and of habits, in Markdown."""
+    """Return the differences of area from GRPO and from a random step, of walkers and of habits, in Markdown.
+
+    Of habits, Teachers of weight 0.1 are left out, and steps at the weight that suits the loss less.
+    """
+
+    def suits(name: str) -> bool:
+        return name.startswith("witness") == name.endswith("_0.1")
+
     tables: list[str] = []
     for habit in (False, True):
         games, arms = [name for name, game in GAMES.items() if game.habit == habit], arms_of(habit=habit)
-        grpo = [(arm, BASELINE) for arm in arms if arm != BASELINE]
-        located = [(arm, control) for arm, control in CONTROLS.items() if arm in arms]
-        tables.append(differences_table(rows, games, grpo, "area minus that of GRPO"))
-        tables.append(differences_table(rows, games, located, "the step"))
+        grpo = [name for name, arm in arms.items() if name != BASELINE and not (arm.hint and "_0.1" in name)]
+        located = [name for name in CONTROLS if name in arms and (not habit or suits(name))]
+        tables.append(differences_table(rows, games, dict.fromkeys(grpo, BASELINE), "area minus that of GRPO"))
+        controls = {arm: CONTROLS[arm] for arm in located}
+        tables.append(differences_table(rows, games, controls, "area minus that at a random step"))
     return tables
 
 
