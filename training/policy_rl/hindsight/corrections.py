@@ -95,7 +95,8 @@ def corrected_steps(
     known = [(t, action, lost) for t, action, lost in steps if action is not None]
     if which == "random":
         known = [each for each in known if each[0] != verdict.pivot_step and each[2] > 0]
-        known = [known[below(random.Random(derive_seed(episode.episode_id, "correction")), len(known))]] if known else []
+        rng = random.Random(derive_seed(episode.episode_id, "correction"))
+        known = [known[below(rng, len(known))]] if known else []
     elif which != "start":
         known = [each for each in known if each[2] > 1]
         most_lost = max((lost for _, _, lost in known), default=0.0)
