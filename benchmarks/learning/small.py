@@ -185,16 +185,16 @@ class Corrector:
         Where a failure may have several corrections, as many are drawn as there are failures, so that no step of
         correction teaches more tokens than another.
         """
-        found: list[tuple[int, str]] = []
+        corrections: list[tuple[int, str]] = []
         for failure in failures if self._arm.corrects else ():
-            fixes = corrected_steps(failure, failure.verdict, self._arm.step, self._solver, self._maps)  # pyright: ignore[reportArgumentType]
-            for step, action in fixes:
+            steps = corrected_steps(failure, failure.verdict, self._arm.step, self._solver, self._maps)  # pyright: ignore[reportArgumentType]
+            for step, action in steps:
                 if self._arm.corrects == "witness" or failure.steps[step].action != action:
-                    found.append((failure.first + step, action))
-        if len(found) > len(failures):
-            found = [found[index] for index in rng.permutation(len(found))[: len(failures)]]
+                    corrections.append((failure.first + step, action))
+        if len(corrections) > len(failures):
+            corrections = [corrections[index] for index in rng.permutation(len(corrections))[: len(failures)]]
         fixes = torch.full((count,), -1)
-        for index, action in found:
+        for index, action in corrections:
             fixes[index] = ACTIONS.index(action)
         return fixes
 

@@ -92,17 +92,17 @@ def corrected_steps(
     assert isinstance(solver, ExactSolver)
     plan = _single_turns(episode, solver, maps) if most == 1 else _long_turns(episode, solver, most)
     steps = [(t, *plan(t)) for t in ((0,) if which == "start" else range(episode.num_steps))]
-    known = [(t, action, lost) for t, action, lost in steps if action is not None]
+    fixes = [(t, action, lost) for t, action, lost in steps if action is not None]
     if which == "random":
-        known = [each for each in known if each[0] != verdict.pivot_step and each[2] > 0]
+        fixes = [each for each in fixes if each[0] != verdict.pivot_step and each[2] > 0]
         rng = random.Random(derive_seed(episode.episode_id, "correction"))
-        known = [known[below(rng, len(known))]] if known else []
+        fixes = [fixes[below(rng, len(fixes))]] if fixes else []
     elif which != "start":
-        known = [each for each in known if each[2] > 1]
-        most_lost = max((lost for _, _, lost in known), default=0.0)
-        known = [each for each in known if which != "largest-loss" or each[2] == most_lost]
-        known = known if which == "all" else known[:1]
-    return [(t, action) for t, action, _ in known]
+        fixes = [each for each in fixes if each[2] > 1]
+        most_lost = max((lost for _, _, lost in fixes), default=0.0)
+        fixes = [each for each in fixes if which != "largest-loss" or each[2] == most_lost]
+        fixes = fixes if which == "all" else fixes[:1]
+    return [(t, action) for t, action, _ in fixes]
 
 
 Plan = Callable[[int], tuple[str | None, float]]
