@@ -27,7 +27,7 @@ def rehearse(
         str | None,
         typer.Option(metavar="NAME|DIR", help="qwen2.5-vl-3b, qwen3-vl-2b, tiny (default on a CPU), or a folder."),
     ] = None,
-    minutes: Annotated[float, typer.Option(min=0, help="Time after which no further part begins.")] = 10.0,
+    minutes: Annotated[float, typer.Option(metavar="N", min=0, help="Time after which no further part begins.")] = 10.0,
 ) -> None:
     """Try both stages with random weights: speed, memory against --dry-run, idle time, kill and resume.
 

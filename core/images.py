@@ -22,6 +22,14 @@ from PIL import Image, UnidentifiedImageError
 
 from .errors import ImageError
 
+# Not at the first picture: an import between the steps of an environment may change what its states are read from.
+try:
+    import cv2
+    from isal import isal_zlib as _deflate
+except ModuleNotFoundError:  # on a machine that only trains
+    cv2 = None
+    _deflate: Any = None
+
 Frame = NDArray[np.uint8]
 """RGB, shape (height, width, 3)."""
 
@@ -79,11 +87,11 @@ def encode_png(frame: Frame) -> bytes:
         ImageError: not an RGB frame.
     """
     frame = check_frame(frame)
-    if (fast := _fast_encoder()) is None:
+    index_and_filter = _compiled_filter()
+    if index_and_filter is None or cv2 is None:
         buffer = io.BytesIO()
         Image.fromarray(frame).save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
-    cv2, isal_zlib, index_and_filter = fast
     height, width = frame.shape[:2]
     # Of each pixel four bytes packed and one indexed; of each row one for its filter.
     memory = _working_memory(height * (5 * width + 1))
@@ -94,12 +102,12 @@ def encode_png(frame: Frame) -> bytes:
     used = index_and_filter(pixels, colours, rows)
     if used:
         palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
-        return _png(isal_zlib, (width, height, _COLOUR_INDEXED), {b"PLTE": palette.tobytes()}, rows)
+        return _png((width, height, _COLOUR_INDEXED), {b"PLTE": palette.tobytes()}, rows)
     rows, flat = memory[: height * (3 * width + 1)].reshape(height, 3 * width + 1), frame.reshape(height, -1)
     rows[:, 0] = _FILTER_UP
     rows[0, 1:] = flat[0]
     np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
-    return _png(isal_zlib, (width, height, _COLOUR_RGB), {}, rows)
+    return _png((width, height, _COLOUR_RGB), {}, rows)
 
 
 def encode_jpeg(frame: Frame, quality: int = 90) -> bytes:
@@ -214,17 +222,13 @@ def _working_memory(size: int) -> NDArray[np.uint8]:
 
 
 @cache
-def _fast_encoder() -> tuple[Any, Any, Callable[..., int]] | None:
-    """Return OpenCV, ISA-L and the compiled filter; None if a package is missing."""
-    # Imported here: readers of stores, and machines that only train, do without.
+def _compiled_filter() -> Callable[..., int] | None:
+    """Return the compiled filter; None if a package of the fast writer is missing."""
     try:
-        import cv2  # noqa: PLC0415
-        from isal import isal_zlib  # noqa: PLC0415
-
-        from .compiled import compiled  # noqa: PLC0415
+        from .compiled import compiled  # noqa: PLC0415 - imports numba, which readers of stores do without
     except ModuleNotFoundError:
         return None
-    return cv2, isal_zlib, compiled(_index_and_filter)
+    return None if _deflate is None else compiled(_index_and_filter)
 
 
 def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], filtered: NDArray[np.uint8]) -> int:
@@ -275,13 +279,13 @@ def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], f
     return used
 
 
-def _png(isal_zlib: Any, shape: tuple[int, int, int], more: Mapping[bytes, bytes], rows: Frame) -> bytes:
+def _png(shape: tuple[int, int, int], more: Mapping[bytes, bytes], rows: Frame) -> bytes:
     """Return a PNG of ``shape`` (width, height, colour type) from its filtered rows, with ``more`` chunks."""
     width, height, colour_type = shape
     # Eight bits a sample; deflate, adaptive filters, not interlaced: the zeros.
     header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, colour_type, 0, 0, 0])
     parts = [PNG_SIGNATURE]
-    for kind, body in ((b"IHDR", header), *more.items(), (b"IDAT", isal_zlib.compress(rows, _LEVEL)), (b"IEND", b"")):
+    for kind, body in ((b"IHDR", header), *more.items(), (b"IDAT", _deflate.compress(rows, _LEVEL)), (b"IEND", b"")):
         tagged = kind + body
-        parts.append(len(body).to_bytes(4, "big") + tagged + isal_zlib.crc32(tagged).to_bytes(4, "big"))
+        parts.append(len(body).to_bytes(4, "big") + tagged + _deflate.crc32(tagged).to_bytes(4, "big"))
     return b"".join(parts)
