@@ -50,7 +50,8 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     """Roll out environments, label every failure, with a certificate, and write a dataset that a trainer can load.
 
     Run the same command again to resume after an interruption, or to grow the store with more tasks or environments.
-    --out DIR alone resumes with the config of the store in DIR.
+    --out DIR alone resumes with the config of the store in DIR. Stores below one folder, such as one for each value of
+    a setting, are read as one: pivot stats FOLDER.
 
     [bold]Examples[/]
 

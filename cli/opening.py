@@ -62,12 +62,16 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
 
 
 def note_unfinished(root: Address) -> None:
-    """Show how much of an unfinished store is read."""
-    from ..datasets.store.nights import nights_of, unfinished_state  # noqa: PLC0415 - training does without polars
+    """Show how much of an unfinished store is read, and which unfinished stores of a folder are left out."""
+    # Training does without polars.
+    from ..datasets.store.nights import nights_of, unfinished_nights, unfinished_state  # noqa: PLC0415
 
-    for store in nights_of(root, unfinished=True).values():
+    nights = nights_of(root, unfinished=True)
+    for store in nights.values():
         if state := unfinished_state(store):
             warn(state)
+    if "" not in nights and (names := unfinished_nights(root)):
+        warn(f"{root}: {', '.join(names)} left out, not finished; name such a store itself to look into it")
 
 
 def note_missing_code(root: Address) -> None:

@@ -21,7 +21,7 @@ class PeekOptions(Options):
     """Options of ``pivot peek``."""
 
     root: AddressField
-    """Folder of a store, or its s3:// address."""
+    """Folder of a store, or of several, or its s3:// address."""
     episode: str | None = Field(default=None, min_length=1)
     """Episode, by the beginning of its id or digest; by default any failure."""
     png: PictureField | None = None

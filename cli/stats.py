@@ -24,7 +24,7 @@ class StatsOptions(Options):
     """Options of ``pivot stats``."""
 
     root: AddressField
-    """Folder of a store, or of nights, or its s3:// address."""
+    """Folder of a store, or of several, or its s3:// address."""
     query: str | None = None
     format: Format = Format.TABLE
     """Output format; percentages are fractions except in the table."""
@@ -46,8 +46,8 @@ def stats(options: StatsOptions) -> None:
     """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
     The views are computed from the tables, in memory. Nothing in the store's pivot.duckdb is run, so a store from
-    elsewhere can be examined safely. A query sees the store alone; in the view failures, every setting of an
-    environment is a column, such as boxes.
+    elsewhere can be examined safely. A query sees the store alone. The view failures has settings such as
+    boxes as columns: pivot stats DIR "DESCRIBE failures" lists them all. Steps count from 0.
 
     [bold]Examples[/]
 

@@ -18,7 +18,7 @@ class TopOptions(Options):
     """Options of ``pivot top``."""
 
     root: AddressField
-    """Folder of a store, or its s3:// address."""
+    """Folder of a store, or of several, or its s3:// address."""
     count: int = Field(default=5, ge=1, le=100)
     """Number of failures."""
     png: PictureField | None = None
@@ -47,13 +47,15 @@ def top(options: TopOptions) -> None:
         raise ConfigError(f"--env: found {env!r}, expected one of the store: {', '.join(stored)}")
     rows = instructive(root, options.count, [] if env is None else [env])
     if not rows:
-        out.print("no failure has a pivot that lost a task within reach")
+        out.print("no failure has a pivot that lost a task within reach (labels come after all rollouts)")
         return
     for number, row in enumerate(rows, 1):
-        place = f"step {row['pivot_step']} of {row['num_steps']} ({row['fatal']})"
+        place = f"step {row['pivot_step']} of 0 to {row['num_steps'] - 1}, by {row['fatal']}"
         out.print(styled((f"{number}. {row['env']}: {row['failure_mode']} at {place}", "bold")), soft_wrap=True)
         out.print(styled(f"   {reasons(row)}"), soft_wrap=True)
         out.print(styled((f"   pivot peek {quoted(root)} {row['episode_id']}", "dim")), soft_wrap=True)
     if png is not None:
-        write_file(png, encode_png(stacked([view_of(root, row["episode_id"], None).figure() for row in rows])))
+        views = [view_of(root, row["episode_id"], None) for row in rows]
+        whys = [f"{number}. {reasons(row)}" for number, row in enumerate(rows, 1)]
+        write_file(png, encode_png(stacked([view.figure(why) for view, why in zip(views, whys, strict=True)])))
         out.print(f"picture: {png}", soft_wrap=True)

@@ -105,8 +105,8 @@ class EpisodeView:
             facts.append(("rejected", "; ".join(reasons)))
         return facts
 
-    def figure(self) -> NDArray[np.uint8]:
-        """Draw the episode with its label; RGB.
+    def figure(self, why: str | None = None) -> NDArray[np.uint8]:
+        """Draw the episode with its label, and ``why`` it was chosen; RGB.
 
         Raises:
             StoreError: the episode has no step.
@@ -118,7 +118,8 @@ class EpisodeView:
         if environment(self.episode["env"]).profile.tiles != "outcomes":  # tiles of outcomes show the end already
             end = frames.pixels(self.steps[-1]["next_frame_id"])
             tiles = replace(tiles, frames=(*tiles.frames, end), labels=(*tiles.labels, "end"))
-        return failure_figure(tiles, self.title, self.facts(), self.log, self.pivot_step)
+        facts = [*([] if why is None else [("chosen", why)]), *self.facts()]
+        return failure_figure(tiles, self.title, facts, self.log, self.pivot_step)
 
 
 def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS) -> str:
@@ -204,5 +205,8 @@ def any_failure(store: Store, env: str | None = None) -> EpisodeView:
     if first is None:
         environments = ", ".join(store.config.environments)
         sought = "any environment" if env is None else env or repr(env)
-        raise NoStoreError(f"{store.root} holds no failure of {sought}; it holds: {environments}")
+        what = f"holds no failure of {sought}; it holds: {environments}"
+        if store.played is not None:
+            what = "has no labelled failure yet: labels come after all rollouts; look again later"
+        raise NoStoreError(f"{store.root} {what}")
     return first

@@ -15,6 +15,7 @@ from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
 from ..export.card import CARD, TITLE, config_parts, configs_section, rendered, terms_of
 from .config import Shard
+from .schema import LABELS
 from .splits import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames
 
@@ -46,7 +47,21 @@ def unfinished_state(store: Store) -> str | None:
     if store.played is None:
         return None
     state = "it is being built" if store.storage.writer() else f"its build ended early: pivot build --out {store.root}"
-    return f"{len(store.played)} of {len(store.config.shards())} shards of {store.root} are shown; {state}"
+    shards = f"{len(store.played)} of {len(store.config.shards())} shards of {store.root}"
+    return f"{shards} are played and {labelled_shards(store)} labelled; {state}"
+
+
+def labelled_shards(store: Store) -> int:
+    """Return the number of shards of an unfinished store whose failures are labelled: none until all are played."""
+    return sum(store.storage.stat(name) is not None for name in store.files(LABELS, store.shards))
+
+
+def unfinished_nights(root: Address) -> list[str]:
+    """Return the names of the unfinished stores directly below a folder, sorted."""
+    storage = open_storage(root)
+    names = (name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None)
+    below = {name: open_storage(root / name) for name in names}
+    return sorted(name for name, each in below.items() if each.stat(RUN) is not None and each.stat(MANIFEST) is None)
 
 
 def finished_nights(root: Address) -> list[str]:

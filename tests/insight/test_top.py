@@ -82,7 +82,7 @@ def test_reasons_are_words() -> None:
 
 def test_the_command_names_each_failure_and_draws_all(small_store: Path, tmp_path: Path) -> None:
     shown = run("top", small_store, "-n", "2", "--png", tmp_path / "top.png")
-    assert re.search(r"^1\. \w+: \w+ at step \d of \d \(\w+\)$", shown, re.MULTILINE)
+    assert re.search(r"^1\. \w+: \w+ at step \d of 0 to \d, by \w+$", shown, re.MULTILINE)
     ids = re.findall(r"^ +pivot peek \S+ (episode-\S+)$", shown, re.MULTILINE)
     assert ids == [row["episode_id"] for row in instructive(small_store, 2)]
     picture = decode((tmp_path / "top.png").read_bytes())
@@ -115,7 +115,7 @@ def test_an_unfinished_store_is_shown(small_store: Path, tmp_path: Path, written
     with LocalStorage(store).lock() if written else contextlib.nullcontext():
         for line in (("stats",), ("top",), ("peek",), ("view", "--out", str(tmp_path / "site"))):
             result = CliRunner().invoke(app, [line[0], str(store), *line[1:]], catch_exceptions=False)
-            assert f"1 of {len(shards)} shards of {store} are shown; {mark}" in result.stderr, line
+            assert f"1 of {len(shards)} shards of {store} are played and 1 labelled; {mark}" in result.stderr, line
         assert query_rows(store) == [("sokoban", len(counts))]
         error = error_of("compare", store, small_store)
         assert "manifest.json: its build did not finish" in str(error)
