@@ -22,7 +22,7 @@ from PIL import Image, UnidentifiedImageError
 
 from .errors import ImageError
 
-# Not at the first picture: an import between the steps of an environment may change what its states are read from.
+# Not at the first picture: OpenCV sets an environment variable, and these are part of the states of gymnasium's games.
 try:
     import cv2
     from isal import isal_zlib as _deflate

@@ -156,7 +156,8 @@ def exported(request: pytest.FixtureRequest, small_store: Path, tmp_path_factory
         (root / "source").mkdir()
         chats = play(root / "source", env, form, legend=request.param != "vagen")
         store = root / "store"
-        pivot.import_rollouts(**write(root / "source", chats), out=store, require=())
+        options = {} if request.param == "vagen" else {"dialect": "auto"}
+        pivot.import_rollouts(**write(root / "source", chats), out=store, options=options, require=())
     rows: dict[str, Any] = {}
     for kind in ASKED:
         pivot.export(store, root / kind, format=kind, workers=1)
