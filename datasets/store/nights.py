@@ -56,22 +56,22 @@ def labelled_shards(store: Store) -> int:
     return sum(store.storage.stat(name) is not None for name in store.files(LABELS, store.shards))
 
 
-def unfinished_nights(root: Address) -> list[str]:
-    """Return the names of the unfinished stores directly below a folder, sorted."""
-    storage = open_storage(root)
-    names = (name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None)
-    below = {name: open_storage(root / name) for name in names}
-    return sorted(name for name, each in below.items() if each.stat(RUN) is not None and each.stat(MANIFEST) is None)
-
-
 def finished_nights(root: Address) -> list[str]:
     """Return the names of the finished stores directly below a folder, sorted."""
+    return [name for name, finished in _stores_below(root).items() if finished]
+
+
+def unfinished_nights(root: Address) -> list[str]:
+    """Return the names of the unfinished stores directly below a folder, sorted."""
+    return [name for name, finished in _stores_below(root).items() if not finished]
+
+
+def _stores_below(root: Address) -> dict[str, bool]:
+    """Return whether each store directly below a folder is finished, by name in order."""
     storage = open_storage(root)
     names = (name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None)
-    below = {name: open_storage(root / name) for name in names}
-    return sorted(
-        name for name, each in below.items() if each.stat(RUN) is not None and each.stat(MANIFEST) is not None
-    )
+    below = {name: open_storage(root / name) for name in sorted(names)}
+    return {name: each.stat(MANIFEST) is not None for name, each in below.items() if each.stat(RUN) is not None}
 
 
 def environments_of(nights: Nights) -> list[str]:
