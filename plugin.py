@@ -22,14 +22,7 @@ from .core.messages import EncodedFrame, PromptMessages
 from .core.plugins import Settings
 from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from .environments.turns import HistoryEntry, Player, PlayerHabits, Reply, StudentPrompt, Turn, uniforms
-from .labeling.base import (
-    Draft,
-    Filter,
-    Guidance,
-    GuidanceRequest,
-    GuidanceWriter,
-    Objection,
-)
+from .labeling.base import Draft, Filter, Guidance, GuidanceRequest, GuidanceWriter, Objection
 from .labeling.domains import Domain, Failure
 from .labeling.episode import FailedEpisode
 from .labeling.filters import GuidanceFilter

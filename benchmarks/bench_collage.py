@@ -37,8 +37,7 @@ def _row(environment: str) -> Row:
     for frames in episodes:
         np.testing.assert_array_equal(decode(encode_collage(frames)), decode(pillow_collage(frames)))
     ours, baseline = interleaved(
-        lambda k: encode_collage(episodes[k % LEVELS]),
-        lambda k: pillow_collage(episodes[k % LEVELS]),
+        lambda k: encode_collage(episodes[k % LEVELS]), lambda k: pillow_collage(episodes[k % LEVELS])
     )
     ratio = baseline / ours
     picture = collage(episodes[0])

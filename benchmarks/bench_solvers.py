@@ -49,13 +49,7 @@ def rows() -> Iterator[Row]:
 
 def _row(name: str, ours: float, baseline: float, required: float, passed: bool, note: str) -> Row:
     return Row(
-        name=name,
-        ours=ours,
-        baseline=baseline,
-        ratio=baseline / ours,
-        required=required,
-        passed=passed,
-        note=note,
+        name=name, ours=ours, baseline=baseline, ratio=baseline / ours, required=required, passed=passed, note=note
     )
 
 

@@ -140,11 +140,7 @@ def main(turns: int) -> None:
     from pivot.training.encode import Encoder  # noqa: PLC0415
     from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
     from pivot.training.policy_rl.learner import Learner, score_turns  # noqa: PLC0415
-    from pivot.training.policy_rl.scoring import (  # noqa: PLC0415
-        Row,
-        Scorer,
-        TurnSample,
-    )
+    from pivot.training.policy_rl.scoring import Row, Scorer, TurnSample  # noqa: PLC0415
     from pivot.training.policy_rl.weights import ModelWeights  # noqa: PLC0415
 
     model, processor = make_player([])

@@ -40,10 +40,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gymnasium", {"id": "FrozenLake-v1", "horizon": 16, "kwargs": {"is_slippery": False}}),
     ("gymnasium", {"id": "CliffWalking-v1", "horizon": 25, "success": "terminated"}),
     ("gymnasium", {"id": "Taxi-v4", "horizon": 25}),
-    (
-        "gym-simplegrid",
-        {"id": "SimpleGrid-8x8-v0", "horizon": 20, "package": "gym_simplegrid", "key": "observation"},
-    ),
+    ("gym-simplegrid", {"id": "SimpleGrid-8x8-v0", "horizon": 20, "package": "gym_simplegrid", "key": "observation"}),
     *(
         (
             "mo-gymnasium",

@@ -15,14 +15,8 @@ benchmark = App()
 MAKE = Form(
     "make",
     MakeConfig,
-    {
-        "out": Flag(argument="BENCHMARK"),
-        "env": Flag(metavar="ENV"),
-    },
-    {
-        "Items": ("env", "private", "scale"),
-        "Baselines": ("learned",),
-    },
+    {"out": Flag(argument="BENCHMARK"), "env": Flag(metavar="ENV")},
+    {"Items": ("env", "private", "scale"), "Baselines": ("learned",)},
 )
 
 

@@ -28,12 +28,7 @@ PANELS = {
 }
 
 
-ANALYZER = AskedForm(
-    "analyzer",
-    AnalyzerEvaluationConfig,
-    {"model": Flag(argument="MODEL")},
-    PANELS,
-)
+ANALYZER = AskedForm("analyzer", AnalyzerEvaluationConfig, {"model": Flag(argument="MODEL")}, PANELS)
 BASELINES = Form(
     "baselines",
     BaselinesConfig,

@@ -194,11 +194,7 @@ class App(typer.Typer):
     def __init__(self, **about: Any) -> None:
         """Take a name, a help text and an epilog."""
         super().__init__(
-            cls=Group,
-            add_completion=False,
-            pretty_exceptions_enable=False,
-            rich_markup_mode=None,
-            **about,
+            cls=Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **about
         )
 
     def add(self, name: str | None, function: Callable[..., Any], **about: Any) -> None:

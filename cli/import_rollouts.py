@@ -68,10 +68,7 @@ class ImportForm(Form[ImportOptions]):
 IMPORT = ImportForm(
     "import",
     ImportOptions,
-    {
-        "source": Flag(argument="SOURCE"),
-        "settings": Flag(name="--set", metavar="ENV.KEY=VALUE"),
-    },
+    {"source": Flag(argument="SOURCE"), "settings": Flag(name="--set", metavar="ENV.KEY=VALUE")},
 )
 
 

@@ -51,13 +51,7 @@ _ARMS = "; ".join(
         f"{BOUND}: from steps that a bisection chooses, to prove that pivots without an exact certificate are late",
     ]
 )
-SETTINGS = Form(
-    "probe",
-    ProbeSettings,
-    {
-        "arms": Flag("--arm", default="all but bound", help=f"Arm to play. {_ARMS}"),
-    },
-)
+SETTINGS = Form("probe", ProbeSettings, {"arms": Flag("--arm", default="all but bound", help=f"Arm to play. {_ARMS}")})
 OPTIONS = Form("options", ProbeOptions, {"root": Flag(argument="DIR")})
 
 
@@ -83,10 +77,7 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
         chosen = {"name": options.policy, "options": options.policy_set, "service": options.policy_service}
         with ProgressBars() as bars:
             result = probing.probe(
-                *(root, settings),
-                policy=chosen if options.policy else None,
-                reporter=bars,
-                **workers.model_dump(),
+                *(root, settings), policy=chosen if options.policy else None, reporter=bars, **workers.model_dump()
             )
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)

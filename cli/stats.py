@@ -35,10 +35,7 @@ class StatsOptions(Options):
 
 
 VIEW_NAMES = f"SQL to run instead, over the views {', '.join(VIEWS)}."
-FLAGS = {
-    "root": Flag(argument="DIR"),
-    "query": Flag(argument="QUERY", help=VIEW_NAMES),
-}
+FLAGS = {"root": Flag(argument="DIR"), "query": Flag(argument="QUERY", help=VIEW_NAMES)}
 
 
 @from_config(Form("stats", StatsOptions, FLAGS), file=False)

@@ -31,10 +31,7 @@ class PruneOptions(Options):
     """Only show what would be removed."""
 
 
-FLAGS = {
-    "root": Flag(argument="DIR"),
-    "keep": Flag(metavar="RULE"),
-}
+FLAGS = {"root": Flag(argument="DIR"), "keep": Flag(metavar="RULE")}
 
 
 @from_config(Form("prune", PruneOptions, FLAGS), file=False)

@@ -73,11 +73,7 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     limit_memory(options.max_memory)
     with _WatchedBars(options.max_seconds) as bars:
         report = verification.verify(
-            root,
-            sources=options.sources,
-            export=options.export,
-            reporter=bars,
-            **workers.model_dump(),
+            root, sources=options.sources, export=options.export, reporter=bars, **workers.model_dump()
         )
     for note in report.notes:
         err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)

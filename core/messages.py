@@ -162,12 +162,10 @@ class Call:
     model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
     answered: Annotated[bool | None, Stored("Whether there was an answer.")] = True
     left_out: Annotated[
-        tuple[str, ...] | None,
-        Stored("Fields that were left out because the server refuses them."),
+        tuple[str, ...] | None, Stored("Fields that were left out because the server refuses them.")
     ] = ()
     answer: Annotated[
-        str | None,
-        Stored("Raw answer of a teacher; null for a policy, whose replies are in `steps`."),
+        str | None, Stored("Raw answer of a teacher; null for a policy, whose replies are in `steps`.")
     ] = None
     broken_off: Annotated[
         int,
@@ -231,10 +229,7 @@ _SPELLINGS = {
     UNKNOWN: "unknown null none",
 }
 _ENDINGS = {word: ending for ending, words in _SPELLINGS.items() for word in words.split()}
-_REMEDIES = {
-    "content_filter": "check the filter of the server",
-    "tool_calls": "serve the model without a tool parser",
-}
+_REMEDIES = {"content_filter": "check the filter of the server", "tool_calls": "serve the model without a tool parser"}
 
 
 def ending_of(reason: Any, text: str) -> str:

@@ -292,7 +292,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
             "frame_key": Answer(Annotated[Any, Fits(lambda key: isinstance(key, Hashable), "a hashable key or None")]),
             "encode_frame": Answer(tuple[CodecName, bytes]),
             "success_return": Answer(Annotated[float, FINITE]),
-        },
+        }
     )
     blocks: bool = False
     """True if ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then call

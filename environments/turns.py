@@ -122,12 +122,7 @@ class StudentPrompt(Contract, ABC):
     version: str
     """Raised with every change of wording."""
     terms: ClassVar[Terms] = Terms(
-        attributes={
-            "template": str,
-            "version": str,
-            "frame_only": bool,
-            "hindsight": Literal["before_closing", "end"],
-        },
+        attributes={"template": str, "version": str, "frame_only": bool, "hindsight": Literal["before_closing", "end"]},
         answers={"render": Answer(tuple[Message, ...])},
     )
     frame_only: ClassVar[bool] = False
@@ -170,8 +165,7 @@ class Player(Plugin, ABC):
     """Raised when default habits or their use change: replies, and therefore episode ids, then differ."""
     config_type: ClassVar[type[PlayerHabits]]  # pyright: ignore[reportIncompatibleVariableOverride]
     terms: ClassVar[Terms] = Terms(
-        arguments=2,
-        answers={"default_habits": Answer(PlayerHabits), "reply": Answer(Reply)},
+        arguments=2, answers={"default_habits": Answer(PlayerHabits), "reply": Answer(Reply)}
     )
 
     def __init__(self, env: str, changes: Mapping[str, Any]) -> None:

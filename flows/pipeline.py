@@ -88,12 +88,7 @@ class BuildResult:
 
 
 def build_store(
-    root: Address,
-    config: RunConfig,
-    pool: WorkerPool,
-    reporter: Reporter,
-    *,
-    refresh: bool = False,
+    root: Address, config: RunConfig, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
     """Build the store at ``root`` from ``config``, or complete it.
 

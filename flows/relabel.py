@@ -83,12 +83,7 @@ def relabel(
         Run(changed).writer().check()
     with pool_of(running, list(config.environments), store) as pool:
         return relabel_store(
-            store,
-            fields,
-            pool,
-            running.get("reporter") or Reporter(),
-            refresh=refresh,
-            only_rejected=only_rejected,
+            store, fields, pool, running.get("reporter") or Reporter(), refresh=refresh, only_rejected=only_rejected
         )
 
 

@@ -34,13 +34,7 @@ class Running(TypedDict, total=False):
     them is loaded."""
 
 
-DEFAULTS: Running = {
-    "workers": 1,
-    "reporter": None,
-    "engine": "local",
-    "address": "",
-    "allow": (),
-}
+DEFAULTS: Running = {"workers": 1, "reporter": None, "engine": "local", "address": "", "allow": ()}
 
 
 def pool_of(running: Running, environments: Sequence[str], store: Address) -> AbstractContextManager[WorkerPool]:

@@ -149,10 +149,7 @@ def _label(store: Path, report: Callable[[str], None]) -> None:
 
 
 def evaluate_policy(
-    config: PolicyEvaluationConfig | Mapping[str, Any],
-    *,
-    report: Callable[[str], None] = _ignore,
-    allow: Names = (),
+    config: PolicyEvaluationConfig | Mapping[str, Any], *, report: Callable[[str], None] = _ignore, allow: Names = ()
 ) -> "PolicyResult":
     """Play held-out levels with a policy alone and measure how often it succeeds, without Analyzer and Teacher.
 

@@ -15,11 +15,7 @@ from .running import Running, pool_of, public
 
 @public
 def verify(
-    root: str | Address,
-    *,
-    sources: bool = False,
-    export: str | Address | None = None,
-    **running: Unpack[Running],
+    root: str | Address, *, sources: bool = False, export: str | Address | None = None, **running: Unpack[Running]
 ) -> Report:
     """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
 

@@ -110,9 +110,7 @@ _LADDER_MARKS = ((False, BLUE, "o", "returns differ"), (True, ORANGE, "x", "all 
 def return_ladder(root: Address, connection: duckdb.DuckDBPyConnection) -> Figure | None:
     """Draw the returns of every group on one vertical line, groups in order of their mean (paper, Fig. 2a)."""
     groups = _read(
-        root,
-        connection,
-        "SELECT env, returns, sigma0 FROM groups ORDER BY env, mean_return, run_id, group_id, block",
+        root, connection, "SELECT env, returns, sigma0 FROM groups ORDER BY env, mean_return, run_id, group_id, block"
     )
     if not groups:
         return None

@@ -96,9 +96,7 @@ SUMMARY = (
         often_empty=True,
     ),
     Summary(
-        "reject_kinds",
-        "Rejected labels",
-        "SELECT env AS environment, name AS reason, kind, labels FROM reject_kinds",
+        "reject_kinds", "Rejected labels", "SELECT env AS environment, name AS reason, kind, labels FROM reject_kinds"
     ),
     Summary(
         "evidence",

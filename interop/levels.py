@@ -78,7 +78,7 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
     if level is None:
         raise StatelessError(
             f"it has neither initial_state nor seed, and its first picture is not made of tiles of {kind.profile.name} "
-            "that are known to the pixel",
+            "that are known to the pixel"
         )
     return _task_of_state(kind, config, episode, level), StateSource.PICTURE
 

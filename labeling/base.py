@@ -93,22 +93,20 @@ class Label:
         str | None,
         Stored(
             "`facts`: the guidance was rendered from checked facts; `prose`: a model wrote it freely and nothing "
-            "proves it. Null without guidance.",
+            "proves it. Null without guidance."
         ),
     ] = None
     guidance_facts: Annotated[
-        str | None,
-        Stored("Sentences rendered from the facts that the teacher selected; null without any."),
+        str | None, Stored("Sentences rendered from the facts that the teacher selected; null without any.")
     ] = None
     guidance_prose: Annotated[
-        str | None,
-        Stored("The teacher's own text, unverified; in no target by default. Null without one."),
+        str | None, Stored("The teacher's own text, unverified; in no target by default. Null without one.")
     ] = None
     pivot_action: Annotated[
         int | None,
         Stored(
             "With turns of several actions, the index within turn t* of the first action after which the goal was out "
-            "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
+            "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so."
         ),
     ] = None
     evidence: Annotated[
@@ -116,7 +114,7 @@ class Label:
         Stored(
             "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what a recording confirms "
             "(`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
-            "`read`, `declared`). A label without any is not accepted.",
+            "`read`, `declared`). A label without any is not accepted."
         ),
     ] = ()
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
@@ -187,13 +185,7 @@ class GuidanceWriter(Plugin, ABC):
     needs_pictures: ClassVar[bool] = False
     """Whether requests have to contain the frames of their episodes."""
     terms: ClassVar[Terms] = Terms(
-        attributes={
-            "name": str,
-            "is_stand_in": bool,
-            "served": bool,
-            "one_process": bool,
-            "needs_pictures": bool,
-        },
+        attributes={"name": str, "is_stand_in": bool, "served": bool, "one_process": bool, "needs_pictures": bool},
         answers={
             "config": Answer(JsonObject),
             "prompt": Answer(PromptMessages | None),

@@ -256,11 +256,7 @@ class ChatModel(Contract, ABC):
     """Model that answers concurrent chat requests in one event loop; it may batch the requests that wait."""
 
     terms: ClassVar[Terms] = Terms(
-        answers={
-            "config": Answer(JsonObject),
-            "answer": Answer(ChatAnswer),
-            "served_as": Answer(str | None),
-        },
+        answers={"config": Answer(JsonObject), "answer": Answer(ChatAnswer), "served_as": Answer(str | None)}
     )
 
     @property

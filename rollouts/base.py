@@ -90,11 +90,7 @@ class Policy(Plugin, ABC):
             "episodes_in_flight": int,
             "episode_seconds": float | None,
         },
-        answers={
-            "config": Answer(JsonObject),
-            "config_for": Answer(JsonObject),
-            "reply": Answer(Reply),
-        },
+        answers={"config": Answer(JsonObject), "config_for": Answer(JsonObject), "reply": Answer(Reply)},
     )
 
     @property
@@ -200,7 +196,7 @@ class Step:
         str | None,
         Stored(
             "State text before the action. For navigation only the part of the agent, for svg only the scores: the "
-            "rest is in `initial_state` and the last accepted `payload`.",
+            "rest is in `initial_state` and the last accepted `payload`."
         ),
     ] = None
     need: Annotated[
@@ -208,7 +204,7 @@ class Step:
         Stored(
             "Needed amount before the action, by the measure of the certificate: fewest turns to success (null if "
             "more than the horizon), for navigation the bound on them, for primitiveskill the open stages; null for "
-            "svg.",
+            "svg."
         ),
     ] = None
 
@@ -263,7 +259,7 @@ class Episode:
         int | None,
         Stored(
             "Fewest turns to success from the start, where the certificate is exact; null if more than the horizon or "
-            "unknown.",
+            "unknown."
         ),
     ] = None
     steps: list[Step] = field(default_factory=list)

@@ -170,9 +170,7 @@ class _Scheduler:
     def _deliver(self, opened: _OpenBatch) -> None:
         self._open.remove(opened)
         loop = asyncio.get_running_loop()
-        self._deliveries.start(
-            loop.run_in_executor(self._writer, self._receive, opened.batch, opened.collected()),
-        )
+        self._deliveries.start(loop.run_in_executor(self._writer, self._receive, opened.batch, opened.collected()))
 
     async def abandon(self, error: BaseException) -> None:
         """Stop all episodes; deliver the batches that hold finished ones."""

@@ -72,9 +72,7 @@ class Certificate:
     budget_before: Annotated[int, Stored("Turns left before the pivot action: T_max - t*.")]
     budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]
     before: Annotated[
-        float | None,
-        FINITE,
-        Stored("Needed amount before the pivot action; null if the goal is out of reach there."),
+        float | None, FINITE, Stored("Needed amount before the pivot action; null if the goal is out of reach there.")
     ]
     after: Annotated[float | None, FINITE, Stored("Needed amount after it; null if the goal is out of reach there.")]
     reachable_after: Annotated[
@@ -351,10 +349,7 @@ class DistanceMap(Contract, ABC):
     """Exact distances of one level, in the unit of its solver's certificates, for generators and scripted policies."""
 
     terms: ClassVar[Terms] = Terms(
-        answers={
-            "distance": Answer(int | None),
-            "after_each_action": Answer(tuple[int | None, ...]),
-        },
+        answers={"distance": Answer(int | None), "after_each_action": Answer(tuple[int | None, ...])}
     )
 
     @abstractmethod
@@ -377,9 +372,7 @@ class DistanceMap(Contract, ABC):
 class ExactSolver(Solver):
     """Solver that gives exact distances of all states of a level."""
 
-    terms: ClassVar[Terms] = Terms(
-        answers={"distance_map": Answer(DistanceMap)},
-    )
+    terms: ClassVar[Terms] = Terms(answers={"distance_map": Answer(DistanceMap)})
 
     @abstractmethod
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> DistanceMap:
@@ -438,10 +431,7 @@ class Prover(Plugin, ABC):
     environment without a prover are counted as unproved.
     """
 
-    terms: ClassVar[Terms] = Terms(
-        arguments=2,
-        answers={"prove": Answer(Proof), "quick": Answer(Settings)},
-    )
+    terms: ClassVar[Terms] = Terms(arguments=2, answers={"prove": Answer(Proof), "quick": Answer(Settings)})
 
     def __init__(self, solver_config: Mapping[str, Any] | None = None, settings: Settings | None = None) -> None:
         """Create a prover for labels made with the solver settings ``solver_config``, or with the default settings."""

@@ -90,11 +90,7 @@ def test_the_example_of_the_module_runs_as_it_is_written(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
-        (
-            ("chess", ROOM, ["up"], 9),
-            PluginError,
-            "unknown solver 'chess'; registered: frozenlake, gym, navigation",
-        ),
+        (("chess", ROOM, ["up"], 9), PluginError, "unknown solver 'chess'; registered: frozenlake, gym, navigation"),
         (("sokoban", ROOM, ["right", "right"], 9), CertifyError, "not_a_failure"),
         (("sokoban", ROOM, ["jump"], 9), CertifyError, "unknown action 'jump' at step 0; use one of up, down"),
     ],
@@ -167,11 +163,7 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
             ConfigError,
             "unknown setting sokoban.boxs; did you mean 'boxes'? known:",
         ),
-        (
-            {"environments": {"frozenlake": {"tasks": 400, "settings": {"size": 2}}}},
-            GenerationError,
-            "frozenlake",
-        ),
+        ({"environments": {"frozenlake": {"tasks": 400, "settings": {"size": 2}}}}, GenerationError, "frozenlake"),
     ],
 )
 def test_a_build_that_is_refused_gives_the_reason_and_leaves_no_store(

@@ -81,12 +81,7 @@ def _saved(out: Path, model: Any, processor: Any, loss: float | None) -> MadeMod
 
 
 def make_tiny_model(
-    out: Path,
-    data: str,
-    *,
-    seed: int = 0,
-    lessons: int = 80,
-    report: Callable[[str], None] = lambda _: None,
+    out: Path, data: str, *, seed: int = 0, lessons: int = 80, report: Callable[[str], None] = lambda _: None
 ) -> MadeModel:
     """Make a tiny Qwen2.5-VL whose tokenizer fits a store, teach it the format of replies, and save it.
 

@@ -29,12 +29,7 @@ def draw(runs: list[Path], beat: float | None, path: Path) -> None:
     if beat is not None:
         axes.axhline(beat, color="#D55E00", linewidth=1.2)
         axes.text(
-            0.01,
-            beat + 1.5,
-            f"to pass: {beat:g} %",
-            color="#D55E00",
-            fontsize=9,
-            transform=axes.get_yaxis_transform(),
+            0.01, beat + 1.5, f"to pass: {beat:g} %", color="#D55E00", fontsize=9, transform=axes.get_yaxis_transform()
         )
     axes.set(xlabel="records, thousands (reading records included)", ylabel="%", ylim=(0, 103))
     axes.spines[["top", "right"]].set_visible(False)

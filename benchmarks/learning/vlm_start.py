@@ -17,14 +17,7 @@ from typing import Any
 
 from pivot.benchmarks.learning.lessons import analyzer_rows, played_lessons, reading_lessons
 from pivot.benchmarks.learning.tensors import Shard, Tutor, join, pack
-from pivot.benchmarks.learning.vlm import (
-    ExactReader,
-    gate,
-    make_start_model,
-    play_failures,
-    samples_with,
-    settings_of,
-)
+from pivot.benchmarks.learning.vlm import ExactReader, gate, make_start_model, play_failures, samples_with, settings_of
 from pivot.benchmarks.learning.worlds import explore
 from pivot.core.identity import derive_seed
 from pivot.models.extras import need
@@ -117,10 +110,7 @@ def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
         samples = samples_with(kind, levels, encoder, played)
         pictures |= dict(samples.pictures)
         for place, lesson in enumerate(
-            [
-                *played_lessons(samples, played[0], world),
-                *reading_lessons(samples, played[0], encoder),
-            ]
+            [*played_lessons(samples, played[0], world), *reading_lessons(samples, played[0], encoder)]
         ):
             is_twice = kind == "uniform" and lesson.kind in ("student", "cells")
             if not is_twice and (lesson.kind != "different" or place % 4 == 0):
@@ -230,12 +220,7 @@ def step(model: Any, optimizer: Any, loss_of: Callable[[], Any]) -> float:
 
 
 def teach_analyzer(
-    model: Any,
-    levels: Levels,
-    encoder: Encoder,
-    analyses: int,
-    other: Callable[[], Any],
-    report: Callable[[str], None],
+    model: Any, levels: Levels, encoder: Encoder, analyses: int, other: Callable[[], Any], report: Callable[[str], None]
 ) -> None:
     """Teach the Analyzer, with ``other`` lessons in every step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=ANALYSIS_LR, weight_decay=0.0)

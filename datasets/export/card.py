@@ -114,11 +114,7 @@ def rendered(template: str, values: Mapping[str, Any], **head: Any) -> str:
 
 
 def card_text(
-    store: Store,
-    folder: str,
-    run: Mapping[str, Any],
-    files: Mapping[str, FileRecord],
-    with_picture: bool,
+    store: Store, folder: str, run: Mapping[str, Any], files: Mapping[str, FileRecord], with_picture: bool
 ) -> str:
     """Return the whole card; ``run`` is the content of ``run.json``, and the card stores its digest."""
     config, environments = store.config, list(store.config.environments)
@@ -241,11 +237,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .with_columns(fact("reference_pivot").alias("reference"), fact("reference_kind").alias("kind"))
         .filter(pl.col("reference").is_not_null())
         .group_by("solver", "kind")
-        .agg(
-            counted,
-            later.eq(0).sum().alias("same"),
-            later.mean().alias("delay"),
-        )
+        .agg(counted, later.eq(0).sum().alias("same"), later.mean().alias("delay"))
         .sort("solver", "kind")
         .collect()
         .to_dicts()

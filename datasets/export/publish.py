@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from ...core.errors import ConfigError, HubError, StoreError
 from ...core.storage import Address, FileRecord
@@ -107,12 +103,7 @@ def version_files(store: Store) -> dict[str, FileRecord]:
 
 
 def publish(
-    root: Address,
-    repo: str,
-    *,
-    private: bool = False,
-    dry_run: bool = False,
-    say: Say = lambda _: None,
+    root: Address, repo: str, *, private: bool = False, dry_run: bool = False, say: Say = lambda _: None
 ) -> Publication:
     """Publish the dataset of a finished store as the newest version of a dataset repository of the hub.
 

@@ -93,10 +93,7 @@ _SQL_TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
 
 def create_views(
-    connection: duckdb.DuckDBPyConnection,
-    sources: dict[str, str],
-    derived: Iterable[str] = DERIVED,
-    settings: str = "",
+    connection: duckdb.DuckDBPyConnection, sources: dict[str, str], derived: Iterable[str] = DERIVED, settings: str = ""
 ) -> None:
     """Create views in ``connection``: base views from tables or table functions, and views that derive from others.
 

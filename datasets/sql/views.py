@@ -43,11 +43,7 @@ _MEMORY = "512MiB"
 
 @contextlib.contextmanager
 def connect(
-    root: Address,
-    queries: Sequence[str] = VIEWS,
-    *,
-    external: bool = False,
-    unfinished: bool = False,
+    root: Address, queries: Sequence[str] = VIEWS, *, external: bool = False, unfinished: bool = False
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store, or of a folder of nights, in a database of their own, in memory.
 

@@ -100,11 +100,7 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
 
 
 def read_files(
-    storage: Storage,
-    names: Sequence[str],
-    schema: TableSchema,
-    columns: Sequence[str],
-    numbered: Collection[str] = (),
+    storage: Storage, names: Sequence[str], schema: TableSchema, columns: Sequence[str], numbered: Collection[str] = ()
 ) -> pa.Table:
     """Read some columns of several files as one table of one chunk.
 

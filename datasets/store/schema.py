@@ -25,12 +25,7 @@ IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 STRINGS = pa.list_(pa.string())
 
 MESSAGES = pa.list_(
-    pa.struct(
-        [
-            ("role", pa.string()),
-            ("content", pa.list_(pa.struct([("type", pa.string()), ("text", pa.string())]))),
-        ]
-    )
+    pa.struct([("role", pa.string()), ("content", pa.list_(pa.struct([("type", pa.string()), ("text", pa.string())])))])
 )
 """TRL conversational parts; an image part has type ``image`` and null text."""
 
@@ -51,12 +46,7 @@ class Column:
 def columns_of(record: type) -> tuple[Column, ...]:
     """Return the columns of a record's table."""
     return tuple(
-        Column(
-            each.name,
-            arrow_type(each.type, each.stored),
-            each.stored.doc,
-            required=each.required,
-        )
+        Column(each.name, arrow_type(each.type, each.stored), each.stored.doc, required=each.required)
         for each in stored_fields(record)
     )
 

@@ -25,16 +25,7 @@ from ..store.config import RunConfig, Shard
 from ..store.dataset_rows import ShardSplit
 from ..store.parquet import read_table
 from ..store.run import RunEnv
-from ..store.schema import (
-    CALLS,
-    DATASET,
-    EPISODES,
-    FRAMES,
-    LABELS,
-    PROMPTS,
-    STEPS,
-    TableSchema,
-)
+from ..store.schema import CALLS, DATASET, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store.stages import ExportStage, LabelStage, Pending, RolloutStage
 from ..store.store import Store, stored_failures
 from ..store.tables import Rows, stored_verdict
@@ -75,13 +66,7 @@ def verify_shard(
 
 
 def _verify(
-    store: Store,
-    shard: Shard,
-    tasks: Sequence[Task] | None,
-    split: ShardSplit | None,
-    report: Report,
-    *,
-    follow: bool,
+    store: Store, shard: Shard, tasks: Sequence[Task] | None, split: ShardSplit | None, report: Report, *, follow: bool
 ) -> None:
     stored = {schema: _read(store, name, schema, report) for name, schema in store.rollout_files(shard).items()}
     env = store.run.envs[shard.env]
@@ -141,11 +126,7 @@ def stored_tasks(episodes: pa.Table) -> list[Task]:
 
 
 def _compare_rollouts(
-    store: Store,
-    shard: Shard,
-    tasks: Sequence[Task] | None,
-    stored: Mapping[TableSchema, pa.Table],
-    report: Report,
+    store: Store, shard: Shard, tasks: Sequence[Task] | None, stored: Mapping[TableSchema, pa.Table], report: Report
 ) -> None:
     policy, tolerance = store.run.policy(), store.run.envs[shard.env].config.tolerance
     stage = RolloutStage(store, shard, stored_tasks(stored[EPISODES]) if tasks is None else tasks)

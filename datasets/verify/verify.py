@@ -33,13 +33,7 @@ Stream = Callable[[Callable[..., Report], Sequence[tuple[Any, ...]]], Iterator[R
 STAGE = "verify"
 
 
-def verify_store(
-    root: Address,
-    progress: Reporter,
-    stream: Stream | None = None,
-    *,
-    follow: bool = False,
-) -> Report:
+def verify_store(root: Address, progress: Reporter, stream: Stream | None = None, *, follow: bool = False) -> Report:
     """Verify a finished store; ``stream`` runs the shards, by default one by one in this process.
 
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.

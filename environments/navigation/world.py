@@ -9,16 +9,7 @@ from abc import abstractmethod
 from .. import backends
 from .state import NavigationState
 
-ACTIONS = (
-    "moveahead",
-    "moveback",
-    "moveright",
-    "moveleft",
-    "rotateright",
-    "rotateleft",
-    "lookup",
-    "lookdown",
-)
+ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
 """Usable actions; their indices are the members of ``action_space``."""
 
 

@@ -61,9 +61,7 @@ class EngineSettings(Settings):
 class Engine(Plugin):
     """Opens pools of workers."""
 
-    terms: ClassVar[Terms] = Terms(
-        answers={"pool": Answer(AbstractContextManager)},
-    )
+    terms: ClassVar[Terms] = Terms(answers={"pool": Answer(AbstractContextManager)})
     config_type: ClassVar[type[Settings]] = EngineSettings
 
     @abstractmethod

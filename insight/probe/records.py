@@ -112,8 +112,7 @@ class Retry:
     restore_step: Annotated[int | None, Stored("Step whose state was restored; null if the episode has no such step.")]
     hint: Annotated[str | None, Stored("Hint in the prompts from that step on; null in arms without a hint.")]
     status: Annotated[
-        RetryStatus,
-        Stored("`done`, `no_suffix`, `no_hint`, `not_restored` or `error`; only `done` counts in rates."),
+        RetryStatus, Stored("`done`, `no_suffix`, `no_hint`, `not_restored` or `error`; only `done` counts in rates.")
     ]
     error: Annotated[str | None, Stored("Reason of a failed retry.")] = None
     old_return: Annotated[float | None, Stored("Return of the failure's own suffix from the restored step.")] = None

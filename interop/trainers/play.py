@@ -67,11 +67,7 @@ class Game:
     """One environment with its settings, prompt and credit rule."""
 
     def __init__(
-        self,
-        env: str,
-        trainer: str,
-        settings: Mapping[str, Any] | None = None,
-        rule: str | Rule | None = DEFAULT_RULE,
+        self, env: str, trainer: str, settings: Mapping[str, Any] | None = None, rule: str | Rule | None = DEFAULT_RULE
     ) -> None:
         """Check everything before the first episode.
 

@@ -127,8 +127,7 @@ class SokobanDeadlockFilter(Filter):
             return None
         if verdict.certificate.reachable_after is not False or verdict.certificate.after is not None:
             return Objection(
-                "certificate",
-                "the mode is deadlock, but the certificate says that the goal is within reach",
+                "certificate", "the mode is deadlock, but the certificate says that the goal is within reach"
             )
         try:
             state = draft.replays.of(episode).state_after(episode, verdict.pivot_step + 1)

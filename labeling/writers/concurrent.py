@@ -34,7 +34,7 @@ class ConcurrentWriter(GuidanceWriter):
             "in_flight": Answer(Annotated[int, Fits(lambda count: count > 0, "a whole number above 0")]),
             "prepare": Answer(PreparedRequest),
             "answer": Answer(Guidance),
-        },
+        }
     )
 
     @property

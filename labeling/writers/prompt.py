@@ -76,10 +76,7 @@ def guidance_prompt(request: GuidanceRequest, picture_id: str) -> PromptMessages
     messages: tuple[dict[str, Any], ...] = (
         {
             "role": "user",
-            "content": [
-                {"type": "image", "frame_id": picture_id},
-                {"type": "text", "text": guidance_text(request)},
-            ],
+            "content": [{"type": "image", "frame_id": picture_id}, {"type": "text", "text": guidance_text(request)}],
         },
     )
     return PromptMessages(digest(messages), template_name(request.episode.env), VERSION, messages)

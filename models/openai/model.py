@@ -102,10 +102,7 @@ class OpenAIModel(ChatModel):
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
         self._proxy = proxy_of(self.service.base_url)
         self._way = "" if self._proxy is None else f", through {self._proxy}"
-        self._secrets = [
-            *secrets_of(self.service.key_variable),
-            *(() if self._proxy is None else self._proxy.secrets),
-        ]
+        self._secrets = [*secrets_of(self.service.key_variable), *(() if self._proxy is None else self._proxy.secrets)]
         self._jitter = Random()  # pauses do not affect the data
         self._client: Any = None
         self._contacted = False

@@ -71,12 +71,7 @@ def certify_played(
 
 
 def with_actions(
-    answer: Verdict,
-    names: Sequence[str],
-    env: Env,
-    graph: Graph,
-    named: Mapping[str, Any],
-    recorded: Mapping[str, Any],
+    answer: Verdict, names: Sequence[str], env: Env, graph: Graph, named: Mapping[str, Any], recorded: Mapping[str, Any]
 ) -> OwnVerdict:
     """Return a label with the actions of its episode, and with two pictures if the environment draws RGB arrays."""
     verdict = OwnVerdict(**{each.name: getattr(answer, each.name) for each in fields(Verdict)}, actions=tuple(names))

@@ -367,11 +367,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         )
     witnesses = [(*search.path(step // width), step % width) for step in won[:_WITNESSES]]
     return SuccessSteps(
-        rule.text,
-        int((targets != ILLEGAL).sum()),
-        len(won),
-        len(won) - len(search.open_wins),
-        tuple(witnesses),
+        rule.text, int((targets != ILLEGAL).sum()), len(won), len(won) - len(search.open_wins), tuple(witnesses)
     )
 
 
@@ -422,11 +418,7 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
             [*rule.claims, *choices],
         )
     if rule.denied:
-        raise unclear(
-            f"{rule.denied} is False at an end that pays a positive reward",
-            at_ends,
-            [rule.denied],
-        )
+        raise unclear(f"{rule.denied} is False at an end that pays a positive reward", at_ends, [rule.denied])
     if len(goals) > 1:
         raise unclear("ends of the episode pay different positive rewards", at_ends, rule.claims)
     if difference := rule.telling():

@@ -15,16 +15,7 @@ from gymnasium.utils import EzPickle
 
 from ...core.errors import CertifyError
 from .actions import own
-from .advice import (
-    IF_RANDOM,
-    AdvisedError,
-    ContradictionError,
-    IllegalActionError,
-    difference,
-    plain,
-    raised,
-    short,
-)
+from .advice import IF_RANDOM, AdvisedError, ContradictionError, IllegalActionError, difference, plain, raised, short
 from .outside import touches
 from .parts import is_value
 from .state import Keys

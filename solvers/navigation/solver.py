@@ -19,17 +19,7 @@ from pydantic import Field
 
 from ...core.errors import CertifyError, LevelError
 from ...core.plugins import Settings
-from ..base import (
-    Case,
-    Certificate,
-    CertificateKind,
-    CertificateUnit,
-    Needs,
-    Solver,
-    SolverSettings,
-    Unsolved,
-    Verdict,
-)
+from ..base import Case, Certificate, CertificateKind, CertificateUnit, Needs, Solver, SolverSettings, Unsolved, Verdict
 from .room import TURN_OF_MOVE, Pose, Room, State, read_state
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")

@@ -134,11 +134,7 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
         if name not in parts and draw(st.booleans()):
             raw[name] = draw(values_of(field))
     for role in ("policy", "teacher"):
-        options = {
-            "model": draw(WORDS),
-            "temperature": draw(st.floats(0, 2)),
-            "top_k": draw(st.integers(0, 9)),
-        }
+        options = {"model": draw(WORDS), "temperature": draw(st.floats(0, 2)), "top_k": draw(st.integers(0, 9))}
         service = {
             "max_concurrency": draw(st.integers(1, 99)),
             "refresh": draw(st.booleans()),

@@ -141,10 +141,7 @@ def test_errors_of_build_and_relabel(
             pivot.build(config_of(1, policy=part), tmp_path / "new")
         address = ["--writer-model", MODEL, "--writer-service", f"base_url={server.url}"]
         address += ["--writer-service", "cache=", "--writer-set", "revision=r2"]
-        for error in (
-            refused.value,
-            error_of("relabel", root, "--workers", "1", *address),
-        ):
+        for error in (refused.value, error_of("relabel", root, "--workers", "1", *address)):
             assert LINK in str(error)
             show_error(str(error))
             said = capsys.readouterr().err
@@ -173,11 +170,7 @@ def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_p
         server.refusal = TEXT
         first = server if refusing else player
         one = ["--model", MODEL, "--base-url", first.url]
-        teacher = [
-            "--writer",
-            "openai",
-            *("--writer-model", MODEL, "--writer-service", f"base_url={writer.url}"),
-        ]
+        teacher = ["--writer", "openai", *("--writer-model", MODEL, "--writer-service", f"base_url={writer.url}")]
         line = ["build", "sokoban", "--tasks", "1", "--rollouts", "4", "--out", str(tmp_path / "store"), "--no-cache"]
         build = command(*line, "--policy", "openai", *one, *teacher)
     obeys_nothing(build.stdout + build.stderr)

@@ -269,11 +269,7 @@ def test_the_base_install_pulls_no_model_packages() -> None:
 
 @pytest.mark.parametrize(
     ("extra", "packages"),
-    [
-        ("openai", {"openai"}),
-        ("transformers", {"torch", "transformers"}),
-        ("train", {"torch", "transformers", "trl"}),
-    ],
+    [("openai", {"openai"}), ("transformers", {"torch", "transformers"}), ("train", {"torch", "transformers", "trl"})],
 )
 def test_extras_bring_their_packages(extra: str, packages: set[str]) -> None:
     requires = [Requirement(text) for text in distribution("pivot-vlm").requires or []]

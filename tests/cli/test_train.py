@@ -22,10 +22,7 @@ def test_the_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_missing_options_are_reported_first() -> None:
-    for words, message in (
-        ((), "missing argument 'DATASET'"),
-        (("runs/first",), "missing option '--model'"),
-    ):
+    for words, message in (((), "missing argument 'DATASET'"), (("runs/first",), "missing option '--model'")):
         error = error_of("train", "sft", *words)
         assert isinstance(error, ConfigError)
         assert str(error).startswith(message)

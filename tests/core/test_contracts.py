@@ -232,14 +232,7 @@ SLOTS: list[Slot] = [
     Slot("writers", "write", "[0]", lambda value: [value], never, ([None],)),
     Slot("writers", "write", "[0].text", lambda value: [Guidance(value)], is_text, ([None],)),
     Slot("writers", "write", "[0].problem", lambda v: [Guidance("", v)], lambda v: v is None, ([None],)),
-    Slot(
-        "writers",
-        "write",
-        "[0].calls",
-        lambda v: [Guidance(calls=v)],
-        either(()),
-        ([None],),
-    ),
+    Slot("writers", "write", "[0].calls", lambda v: [Guidance(calls=v)], either(()), ([None],)),
     *(
         Slot("writers", "write", f"[0].{name}", lambda v, name=name: [Guidance(**{name: v})], right, ([None],))
         for name, right in {"choice": optional(never), "prompt": optional(never), "rendered": optional(is_text)}.items()

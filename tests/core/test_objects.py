@@ -263,11 +263,7 @@ EMPTY = "<?xml version='1.0'?><ListBucketResult><IsTruncated>false</IsTruncated>
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (
-            403,
-            _error("InvalidAccessKeyId"),
-            "credentials (InvalidAccessKeyId: No InvalidAccessKeyId.); set AWS_",
-        ),
+        (403, _error("InvalidAccessKeyId"), "credentials (InvalidAccessKeyId: No InvalidAccessKeyId.); set AWS_"),
         (403, _error("SignatureDoesNotMatch"), "refused the credentials (SignatureDoesNotMatch"),
         (403, _error("AccessDenied"), "expected are rights to list, read and write objects of s3://bucket"),
         (301, _error("PermanentRedirect"), "is in another region; set AWS_REGION=to that of the bucket"),

@@ -125,11 +125,7 @@ class _ProfileOfModes(SokobanEnv):
         ),
         ("environments", f"{__name__}:_ProfileOfModes", "its failure mode 'time-out' is invalid"),
         ("solvers", f"{__name__}:_Modes", "its failure mode 'Falls Down' is invalid"),
-        (
-            "solvers",
-            f"{__name__}:_Unit",
-            "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or",
-        ),
+        ("solvers", f"{__name__}:_Unit", "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or"),
         ("solvers", f"{__name__}:_NoSettings", "its config_type is <class 'dict'>"),
         ("solvers", f"{__name__}:_Half", "it does not define certify of pivot.solvers.base.Solver"),
         ("filters", f"{__name__}:_Undeclared", "it declares no config_type"),

@@ -39,10 +39,7 @@ SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
         ({"environments": SOKOBAN, "seed": -1}, "config field seed"),
         ({"environments": SOKOBAN, "validation_fraction": 1.0}, "config field validation_fraction"),
         ({"environments": {"sokoban": {"tasks": 0, "settings": {}}}}, "config field environments.sokoban.tasks"),
-        (
-            {"environments": {"sokoban": {"settings": {}}}},
-            "field environments.sokoban.tasks: found nothing",
-        ),
+        ({"environments": {"sokoban": {"settings": {}}}}, "field environments.sokoban.tasks: found nothing"),
         (
             {"environments": {"sokoban": {"tasks": 1, "settings": {"boxen": 1}}}},
             r"unknown setting sokoban.boxen; did you mean 'boxes'\? known: ",

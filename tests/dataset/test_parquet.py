@@ -195,14 +195,7 @@ def encode_bmp(frame: Frame) -> bytes:
     return buffer.getvalue()
 
 
-BMP = Codec(
-    pillow="BMP",
-    mime="image/bmp",
-    suffix="bmp",
-    beginning=re.compile(b"BM"),
-    encode=encode_bmp,
-    lossless=True,
-)
+BMP = Codec(pillow="BMP", mime="image/bmp", suffix="bmp", beginning=re.compile(b"BM"), encode=encode_bmp, lossless=True)
 
 
 @pytest.fixture

@@ -89,11 +89,7 @@ def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Pa
 
 @pytest.mark.parametrize(
     ("name", "column", "kind"),
-    [
-        ("labels", "certificate", pa.string()),
-        ("steps", "reward", pa.int64()),
-        ("frames", "image", pa.string()),
-    ],
+    [("labels", "certificate", pa.string()), ("steps", "reward", pa.int64()), ("frames", "image", pa.string())],
 )
 def test_a_wrong_type_names_the_column(
     small_store: Path, damaged: Path, name: str, column: str, kind: pa.DataType

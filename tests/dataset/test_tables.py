@@ -203,9 +203,7 @@ def test_the_records_are_what_the_tables_say(small_store: Path) -> None:
             assert row[name] == label[name]
         for name in ("task_id", "actions", "initial_state", "horizon", "num_steps", "episode_return", "policy"):
             assert row[name] == episode[name]
-        assert row["completion"] == [
-            {"role": "assistant", "content": [{"type": "text", "text": label["target"]}]},
-        ]
+        assert row["completion"] == [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}]
         parts = [part for message in row["prompt"] for part in message["content"]]
         assert sum(part["type"] == "image" for part in parts) == len(row["images"]) == 1
         assert all((part["text"] is None) == (part["type"] == "image") for part in parts)

@@ -116,8 +116,7 @@ def test_groups_never_cross(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "agree"),
-    [(0.3, True), (0.1 + 0.2, True), (0.3 + 4e-9, True), (0.3 + 2e-8, False), (0.3 - 2e-8, False)],
+    ("other", "agree"), [(0.3, True), (0.1 + 0.2, True), (0.3 + 4e-9, True), (0.3 + 2e-8, False), (0.3 - 2e-8, False)]
 )
 def test_returns_agree_at_eight_decimals(other: float, agree: bool) -> None:
     (group,) = Planted([_episode(number, other if number == 3 else 0.3) for number in range(8)]).rows(
@@ -134,10 +133,7 @@ def test_zero_has_no_sign() -> None:
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from("abc"),
-            st.one_of(st.none(), st.sampled_from([0.1, 0.1 + 1e-9, 0.2, 1.5])),
-        ),
+        st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.sampled_from([0.1, 0.1 + 1e-9, 0.2, 1.5]))),
         max_size=60,
     ),
     st.randoms(),

@@ -88,11 +88,7 @@ def test_what_is_no_level_is_refused_with_its_line(text: str, message: str, tmp_
         assert re.search(message, collection.refused[0])
 
 
-LAKES = {
-    "rows": LAKE,
-    "two maps": f"{LAKE}\n\nSFG\nFFF\n",
-    "as Python prints it": "['SFF',\n 'FHF',\n 'FFG']",
-}
+LAKES = {"rows": LAKE, "two maps": f"{LAKE}\n\nSFG\nFFF\n", "as Python prints it": "['SFF',\n 'FHF',\n 'FFG']"}
 
 
 @pytest.mark.parametrize("text", LAKES.values(), ids=LAKES)

@@ -53,11 +53,7 @@ class TestGymContract(EnvironmentContract):
         LEVEL.replace('"seed"', '"sprout"'): "expected the JSON of a level",
     }
     equal_states = ((LEVEL, LEVEL.replace(",", ", ")), (LEVEL, LEVEL.replace('"seed":3', '"seed":3,"taken":[]')))
-    bad_settings = (
-        ({"horizon": 0}, "horizon"),
-        ({"id": "os:system"}, "without a module"),
-        ({"key": "pixels"}, "key"),
-    )
+    bad_settings = (({"horizon": 0}, "horizon"), ({"id": "os:system"}, "without a module"), ({"key": "pixels"}, "key"))
     info_keys = frozenset({"moved", "action_is_valid", "remaining_turns", "success"})
     reward_range = (0.0, 1.0)
 

@@ -61,10 +61,7 @@ def tables_of(root: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     "tasks",
-    [
-        {"sokoban": 4, "frozenlake": 2},
-        pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long),
-    ],
+    [{"sokoban": 4, "frozenlake": 2}, pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long)],
     ids=["48 episodes", "1000 episodes"],
 )
 def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tasks: dict[str, int]) -> None:

@@ -76,9 +76,7 @@ def test_every_summary_is_that_of_pandas(
     assert len(complete) < len(episodes) == EPISODES
 
     groups = complete.groupby(["env", "group_id"]).agg(
-        n=("env", "size"),
-        all_fail=("failed", "all"),
-        returns=("episode_return", lambda some: some.round(8).nunique()),
+        n=("env", "size"), all_fail=("failed", "all"), returns=("episode_return", lambda some: some.round(8).nunique())
     )
     whole = groups[groups.n == 8].reset_index()
     rates = pd.DataFrame(

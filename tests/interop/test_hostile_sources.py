@@ -83,11 +83,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "settings",
         "gym.failure_modes names 'mine', which would be loaded",
     ),
-    "a module as an environment": (
-        episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}),
-        "settings",
-        "",
-    ),
+    "a module as an environment": (episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}), "settings", ""),
     "unknown setting": (episode(*GOOD, env_config={"nope": 1}), "settings", "nope"),
     "a folder as a setting": (episode(*GOOD, env="svg", env_config={"targets_dir": "/etc"}), "settings", ""),
     "no action": (episode("jump", "up", "up", "up"), "action", "'jump' is not an action"),

@@ -10,15 +10,7 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
-from pivot.labeling.base import (
-    Draft,
-    FailedEpisode,
-    Filter,
-    Guidance,
-    GuidanceRequest,
-    GuidanceWriter,
-    Label,
-)
+from pivot.labeling.base import Draft, FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter

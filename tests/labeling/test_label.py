@@ -19,14 +19,7 @@ from pivot.core.records import from_row, to_row
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.labeling.analyzer import analyzer_prompt
-from pivot.labeling.base import (
-    FailedEpisode,
-    Filter,
-    Guidance,
-    GuidanceRequest,
-    GuidanceWriter,
-    Label,
-)
+from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import guidance_request, label_episodes

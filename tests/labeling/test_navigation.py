@@ -39,8 +39,7 @@ def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("options", "facts"),
-    [({}, ["far_after", "stagnant", "no_nearer"]), ({"threshold": 1.0}, ["far_after", "blocked"])],
+    ("options", "facts"), [({}, ["far_after", "stagnant", "no_nearer"]), ({"threshold": 1.0}, ["far_after", "blocked"])]
 )
 def test_statements_about_the_printed_log(options: dict[str, Any], facts: list[str]) -> None:
     """Without a room no action is proved, and none is recommended."""

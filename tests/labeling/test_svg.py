@@ -12,12 +12,7 @@ from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.turns import HistoryEntry
 from pivot.labeling.action_log import log_decimals
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
-from pivot.labeling.base import (
-    FailedEpisode,
-    Filter,
-    GuidanceWriter,
-    Label,
-)
+from pivot.labeling.base import FailedEpisode, Filter, GuidanceWriter, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.svg_shapes import differences
 from pivot.labeling.label import label_episodes

@@ -112,9 +112,7 @@ def test_log_leaves_missing_values_out() -> None:
     ]
 
 
-@given(
-    st.lists(st.tuples(st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text()), max_size=6),
-)
+@given(st.lists(st.tuples(st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text()), max_size=6))
 def test_log_has_one_wellformed_line_a_step_whatever_it_is_given(steps: list[tuple[str, Any]]) -> None:
     log = action_log(("moved",), [action for action, _ in steps], [{"moved": value} for _, value in steps])
     lines = log.splitlines() if steps else []

@@ -135,10 +135,7 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
     empty = replace(REQUEST, seed=8, role="teacher")
     assert [
         each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" "), ChatAnswer("no")]), empty, empty)
-    ] == [
-        " ",
-        "no",
-    ]
+    ] == [" ", "no"]
     played = replace(empty, role="student", seed=9)
     assert [each.text for each in ask(tmp_path / "c", FakeModel([ChatAnswer(" ")]), played, played)] == [" ", " "]
 

@@ -22,10 +22,7 @@ from pydantic import ValidationError
     ("status", "body"),
     [
         (400, {"error": {"message": "Unrecognized request argument supplied: {field}"}}),
-        (
-            422,
-            {"detail": [{"type": "extra_forbidden", "loc": ["body", "{field}"], "msg": "Extra inputs"}]},
-        ),
+        (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "{field}"], "msg": "Extra inputs"}]}),
         (422, {"object": "error", "message": {"detail": [{"loc": ["body", "{field}"], "msg": "Unknown"}]}}),
         (403, {"error": {"message": "You are not allowed to request {field} from this model"}}),
         (400, {"error": {"message": "bad request", "param": "{field}"}}),

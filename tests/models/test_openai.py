@@ -211,10 +211,7 @@ THOUGHTS: dict[str, dict[str, Any]] = {
     "OpenRouter": {"reasoning": None, "reasoning_details": [{"type": "reasoning.text", "text": "so"}]},
     "OpenRouter, summary": {"reasoning_details": [{"type": "reasoning.summary", "summary": "so"}]},
     "Mistral": {
-        "content": [
-            {"type": "thinking", "thinking": [{"type": "text", "text": "so"}]},
-            {"type": "text", "text": UP},
-        ]
+        "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "so"}]}, {"type": "text", "text": UP}]
     },
     "Anthropic": {"content": [{"type": "thinking", "thinking": "so", "signature": "x"}, {"type": "text", "text": UP}]},
     "a word of the action": {"reasoning": "up"},

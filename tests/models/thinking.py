@@ -50,8 +50,6 @@ FAMILIES = {
         "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>", "<|START_THINKING|>", "<|END_THINKING|><|START_RESPONSE|>"
     ),
     "gpt-oss": marked(
-        "<|start|>assistant",
-        "<|channel|>analysis<|message|>",
-        "<|end|><|start|>assistant<|channel|>final<|message|>",
+        "<|start|>assistant", "<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"
     ),
 }

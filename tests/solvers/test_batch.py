@@ -187,7 +187,7 @@ def test_bad_episodes_have_a_reason_and_stop_nothing(played: list[dict[str, Any]
     ]
     answers = pivot.certify_batch(Cave, episodes, **NAMED)
     assert [getattr(each, "reason", None) for each in answers] == [
-        *("bad_episode", "bad_episode", "not_a_failure", "solver_limit", None),
+        *("bad_episode", "bad_episode", "not_a_failure", "solver_limit", None)
     ]
 
     class Unseeded(Cave):

@@ -16,13 +16,7 @@ from pivot.solvers.base import Case, Unsolved, Verdict, prove, prover_of
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
 from pivot.testing import altered
-from pivot.tests.navigation_episodes import (
-    BruteRoom,
-    printed_episode,
-    random_room,
-    thor_state,
-    walks,
-)
+from pivot.tests.navigation_episodes import BruteRoom, printed_episode, random_room, thor_state, walks
 
 SETTINGS: list[dict[str, Any]] = [
     {},

@@ -12,13 +12,7 @@ from pivot.datasets.store.store import Store, shard_frames, stored_failures
 from pivot.labeling.target import build_target
 from pivot.tests.models.chat_server import ChatServer, pictures_of, served
 from pivot.tests.training.analyzers import answered, readings, reads, sees, served_backend
-from pivot.training.analyzer import (
-    AnalyzerCase,
-    Shot,
-    case_of_episode,
-    case_of_record,
-    read_reply,
-)
+from pivot.training.analyzer import AnalyzerCase, Shot, case_of_episode, case_of_record, read_reply
 from pivot.training.records import SHOWN_COLUMNS, open_records
 
 MODES = ("timeout", "deadlock")

@@ -13,13 +13,7 @@ from pivot.solvers.credit import TurnCredit
 from pivot.tests.training.conftest import Made
 from pivot.training.evaluation import baselines
 from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
-from pivot.training.evaluation.boosted_trees import (
-    BoostedTrees,
-    Fitting,
-    Judgement,
-    LogFeatures,
-    action_kind,
-)
+from pivot.training.evaluation.boosted_trees import BoostedTrees, Fitting, Judgement, LogFeatures, action_kind
 from pivot.training.evaluation.items import Item, Question
 
 

@@ -157,8 +157,7 @@ def test_worked_examples_and_changed_pictures_reach_the_model(benchmark: Benchma
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
-    [({"env": ("svg",)}, "expected one of frozenlake, sokoban"), ({"model": None}, "model")],
+    ("fields", "message"), [({"env": ("svg",)}, "expected one of frozenlake, sokoban"), ({"model": None}, "model")]
 )
 def test_settings_that_cannot_be_used_are_refused(
     benchmark: Benchmark, tmp_path: Path, fields: dict[str, Any], message: str

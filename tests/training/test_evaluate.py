@@ -24,13 +24,7 @@ from pivot.training.evaluation.config import AnalyzerEvaluationConfig, RecordCho
 from pivot.training.evaluation.controls import blank, exchanged
 from pivot.training.evaluation.dataset import chosen_rows, items_of_dataset
 from pivot.training.evaluation.items import Benchmark, canonical_level, open_benchmark
-from pivot.training.evaluation.run import (
-    ITEMS,
-    PREDICTIONS,
-    EvaluationReport,
-    case_of_item,
-    evaluate_analyzer,
-)
+from pivot.training.evaluation.run import ITEMS, PREDICTIONS, EvaluationReport, case_of_item, evaluate_analyzer
 from pivot.training.records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, find_files, open_records
 
 Reply = Callable[[dict[str, Any]], dict[str, Any]]

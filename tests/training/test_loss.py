@@ -13,11 +13,7 @@ pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.tests.training.one_update import one_update  # noqa: E402 - after the skips
 from pivot.tests.training.small import config_of, losses, uneven  # noqa: E402
-from pivot.training.analyzer_sft.trainer import (  # noqa: E402
-    encode_samples,
-    load_model,
-    record_loss,
-)
+from pivot.training.analyzer_sft.trainer import encode_samples, load_model, record_loss  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 
 pytestmark = pytest.mark.train

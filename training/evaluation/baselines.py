@@ -108,11 +108,7 @@ def fit_gate(episodes: Sequence[Fitting], *, learned: bool) -> Callable[[LoggedF
 
 
 def measure_baselines(
-    benchmark: Benchmark,
-    episodes: Episodes,
-    *,
-    learned: bool = True,
-    reporter: Reporter = SILENT,
+    benchmark: Benchmark, episodes: Episodes, *, learned: bool = True, reporter: Reporter = SILENT
 ) -> list[dict[str, Any]]:
     """Return the results of the baselines on the items of a benchmark.
 
@@ -146,12 +142,7 @@ def measure_baselines(
                 logged = log_of(item)
                 is_lost = gate(logged)
                 for name, judge in judges.items():
-                    answer = answer_of(
-                        item,
-                        judge(logged),
-                        is_lost=is_lost,
-                        second=item.item_id not in first,
-                    )
+                    answer = answer_of(item, judge(logged), is_lost=is_lost, second=item.item_id not in first)
                     rows.setdefault(name, {})[item.item_id] = answer
             reporter.advance("baselines", 1)
     results: list[dict[str, Any]] = []

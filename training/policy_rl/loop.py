@@ -181,13 +181,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
 class Run:
     """The state of one :func:`train`."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        storage: Storage,
-        start: on_disk.Checkpoint | None,
-        report: Report,
-    ) -> None:
+    def __init__(self, prepared: Prepared, storage: Storage, start: on_disk.Checkpoint | None, report: Report) -> None:
         """Prepare the updates after ``start`` in the folder of ``storage``."""
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report

@@ -186,13 +186,7 @@ Distil = Callable[[TokenValues, TokenBatch], TokenValues]
 
 
 def stage_two_loss(
-    logprobs: TokenValues,
-    tokens: TokenBatch,
-    *,
-    valid_count: int,
-    active_count: int,
-    weights: Weights,
-    distil: Distil,
+    logprobs: TokenValues, tokens: TokenBatch, *, valid_count: int, active_count: int, weights: Weights, distil: Distil
 ) -> Loss:
     """Return ``GRPO + kl * k3 + lambda_opd * OPD`` of some tokens of a batch.
 

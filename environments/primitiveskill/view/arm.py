@@ -71,10 +71,7 @@ def _joint(start: Point, end: Point, radius: float) -> list[Solid]:
     """Return a joint across the arm, with a darker cap at both ends."""
     first = _between(start, end, 0.1)
     last = _between(start, end, 0.9)
-    return [
-        cylinder(first, last, radius, _SHELL, _GLOSS),
-        cylinder(start, end, 0.8 * radius, _CAP, _GLOSS),
-    ]
+    return [cylinder(first, last, radius, _SHELL, _GLOSS), cylinder(start, end, 0.8 * radius, _CAP, _GLOSS)]
 
 
 def _between(start: Point, end: Point, share: float) -> Point:

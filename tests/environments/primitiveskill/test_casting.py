@@ -18,9 +18,7 @@ SCENES = {
     "align": Scene({"red cube": (120.0, -60.0, 20.0), "green cube": (-150.0, 0.0, 346.0)}, "green cube", None),
     "place": Scene({"red cube": (82.0, -95.0, 20.0), "green cube": (60.0, -95.0, 20.0)}, None, None),
     "stack": Scene(
-        {"red cube": (12.0, 30.0, 60.0), "green cube": (10.0, 30.0, 20.0), "purple cube": (8.0, 33.0, 99.0)},
-        None,
-        None,
+        {"red cube": (12.0, 30.0, 60.0), "green cube": (10.0, 30.0, 20.0), "purple cube": (8.0, 33.0, 99.0)}, None, None
     ),
     "drawer": Scene({"apple": (-290.0, -150.0, 115.0)}, None, 210.0),
 }

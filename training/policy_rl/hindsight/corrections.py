@@ -68,12 +68,7 @@ def with_corrections(
 
 
 def corrected_steps(
-    episode: Episode,
-    verdict: Verdict,
-    which: str,
-    solver: object,
-    maps: dict[str, DistanceMap | None],
-    most: int = 1,
+    episode: Episode, verdict: Verdict, which: str, solver: object, maps: dict[str, DistanceMap | None], most: int = 1
 ) -> list[tuple[int, str]]:
     """Return the steps to correct and the certified turn at each; none where no plan is known.
 
