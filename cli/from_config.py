@@ -236,11 +236,11 @@ class Form(Generic[Model]):
             for text in value:
                 key, setting = key_and_value(label, text, shape=flag.metavar or "KEY=VALUE")
                 setting = text.partition("=")[2] if is_text else setting
-                values.put((*leaf.keys, key), setting, f"{label} {key}")
+                values.put_once((*leaf.keys, key), setting, f"{label} {key}")
         elif leaf.shape == "nested mapping":
             for text in value:
                 outer, inner, setting = nested_setting(label, text)
-                values.put((*leaf.keys, outer, inner), setting, f"{label} {outer}.{inner}")
+                values.put_once((*leaf.keys, outer, inner), setting, f"{label} {outer}.{inner}")
         elif leaf.optional and value == NONE and leaf.field.get_default(call_default_factory=True) is not None:
             values.put(leaf.keys, None, label)
         else:

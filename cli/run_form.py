@@ -144,7 +144,7 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
     for text in arguments.get("run__set") or ():
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)
-        values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")
+        values.put_once(("environments", name, "settings", key), value, f"--set {name}.{key}")
     return names
 
 
@@ -192,4 +192,4 @@ def put_solvers(texts: Sequence[str], values: Values, names: Sequence[str]) -> N
     for text in texts:
         name, key, value = nested_setting("--solver", text, "navigation.threshold=1.0")
         _refuse_missing(f"--solver {text}", name, names)
-        values.put(("solvers", name, key), value, f"--solver {name}.{key}")
+        values.put_once(("solvers", name, key), value, f"--solver {name}.{key}")

@@ -46,6 +46,16 @@ class Values:
         self._origins[keys] = origin
         self._run_files = {each: file for each, file in self._run_files.items() if each[: len(keys)] != keys}
 
+    def put_once(self, keys: Keys, value: Any, origin: str) -> None:
+        """Set one value of a mapping by a flag.
+
+        Raises:
+            ConfigError: the same flag has set it before.
+        """
+        if self._origins.get(keys) == origin:
+            raise ConfigError(f"{origin}: found {self.get(keys)!r} and {value!r}, expected one value")
+        self.put(keys, value, origin)
+
     def put_all(self, data: Mapping[str, Any], where: str, keys: Keys = ()) -> None:
         """Set every value of a mapping; ``where`` names its file."""
         for key, value in data.items():

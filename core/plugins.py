@@ -14,9 +14,10 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticKnownError
 
 from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
@@ -33,6 +34,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, hide_input_in_errors=True
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        kinds = get_args(kind) or (kind,)
+        if isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds):
+            raise PydanticKnownError("int_type" if int in kinds else "float_type")
+        return value
 
 
 class Plugin(Contract):
@@ -152,7 +162,7 @@ def load(group: str, name: str) -> Any:
     points, member = {point.name: point for point in registered(group)}, GROUPS[group].member
     if name not in points:
         all_names = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
-        raise PluginError(f"unknown {member} {name!r}; registered: {all_names}")
+        raise PluginError(f"unknown {member} {name!r}{near_match(name, points) or ';'} registered: {all_names}")
     point = points[name]
     if twice := [each for each in registered(group) if each.name == name and each.value != point.value]:
         raise PluginError(

@@ -197,7 +197,7 @@ def run_query(
     root: Address, connection: duckdb.DuckDBPyConnection, sql: str
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run one of several queries over the views of the same store; it raises the errors of :func:`query`."""
-    with _explained(root):
+    with _explained(root, sql):
         if not duckdb.extract_statements(sql):
             raise ConfigError("the query is empty; give a statement, such as 'from modes'")
         _refuse_several(sql)
@@ -207,7 +207,7 @@ def run_query(
 
 def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a query like :func:`run_query`; return an Arrow table, for files."""
-    with _explained(root):
+    with _explained(root, sql):
         _refuse_several(sql)
         result = connection.sql(sql)
         if result is None:  # so it is for an empty text
@@ -244,7 +244,7 @@ def _refuse_several(sql: str) -> None:
 
 
 @contextlib.contextmanager
-def _explained(root: Address) -> Iterator[None]:
+def _explained(root: Address, sql: str = "") -> Iterator[None]:
     try:
         yield
     except duckdb.PermissionException as error:
@@ -256,4 +256,7 @@ def _explained(root: Address) -> Iterator[None]:
         # A damaged file can cause any error; checking the files finds it.
         for store in nights_of(root, unfinished=True).values():
             store.check_files()
-        raise ConfigError(f"the query failed: {first_line(error)}; views: {', '.join(VIEWS)}") from error
+        missing = re.search(r'Referenced column "(.*?)"', str(error))
+        is_quoted = missing is not None and f'"{missing[1]}"' in sql
+        hint = f"; a text is written in single quotes: '{missing[1]}'" if missing and is_quoted else ""
+        raise ConfigError(f"the query failed: {first_line(error)}{hint}; views: {', '.join(VIEWS)}") from error

@@ -175,7 +175,7 @@ def test_filters_can_be_chosen() -> None:
 
 def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
     config = make_config({"environments": {"frozenlake": {"tasks": 1}}, "filters": {"frozenlake": ["modes"]}})
-    with pytest.raises(PluginError, match=r"unknown filter 'modes'; registered: .*mode, "):
+    with pytest.raises(PluginError, match=r"unknown filter 'modes'; did you mean 'mode'\? registered: .*mode, "):
         build(config, tmp_path / "store")
 
 

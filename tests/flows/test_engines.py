@@ -244,7 +244,7 @@ def test_a_worker_without_the_store_refuses_its_calls(tmp_path: Path) -> None:
         ("dask", "tcp://127.0.0.1:9", "nothing answers at .*expected a Dask scheduler"),
         ("dask", "foo", "no Dask scheduler with workers can be used at foo: missing port number"),
         ("local", "127.0.0.1:9", "the engine local has no cluster"),
-        ("dusk", "", "unknown engine 'dusk'; registered: dask, local, ray"),
+        ("dusk", "", "unknown engine 'dusk'; did you mean 'dask'\\? registered: dask, local, ray"),
     ],
 )
 def test_a_wrong_address_is_reported_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
