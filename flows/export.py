@@ -77,6 +77,7 @@ def export(
     nights = nights_of(source)
     for store in nights.values():
         check_source(store.root)
+        store.check_files()
     plan = ExportPlan.of(format, settings or {}, environments, nights)
     if kind.plays:
         for store in nights.values():

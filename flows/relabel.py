@@ -20,7 +20,7 @@ from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.run import Run
-from ..datasets.store.schema import LABELS
+from ..datasets.store.schema import LABELS, STORE_TABLES
 from ..datasets.store.stages import ROLLOUT, ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..labeling.action_log import LogDetail
@@ -81,6 +81,7 @@ def relabel(
     changed = make_config(config.model_dump(mode="json") | fields)  # a mistake is reported before workers start
     if changed.teacher != config.teacher:
         Run(changed).writer().check()
+    Store(store, config).check_files(STORE_TABLES)
     with pool_of(running, list(config.environments), store) as pool:
         return relabel_store(
             store, fields, pool, running.get("reporter") or Reporter(), refresh=refresh, only_rejected=only_rejected

@@ -136,6 +136,7 @@ def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | N
     if policy is not None and {*settings.arms} != {BOUND}:
         raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; ask for --arm {BOUND}")
     store = Store.open(root)
+    store.check_files()
     admission.require(store.config.code)
     run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
     run.policy().check()

@@ -21,8 +21,11 @@ from pivot.tests.flow_runs import CLI, clean_environment, config_of, files_of
 WRONG: list[list[str]] = yaml.safe_load(Path(__file__).with_name("wrong_commands.yaml").read_text(encoding="utf-8"))
 """Commands, and what their message says; ``STORE`` is a finished store."""
 
-FAILED = {"build sokoban --out file/below", "build sokoban --out /proc/x"}
-"""Commands whose input is right and whose work fails: a path that cannot be written."""
+FAILED = {
+    *("build sokoban --out file/below", "build sokoban --out /proc/x"),
+    *("relabel torn --split episode", "export pairs torn --out x", "probe torn"),
+}
+"""Commands whose input is right and whose work fails: a path that cannot be written, a damaged store."""
 
 PYDANTIC = re.compile(r"Input should|Value error|validation error|pydantic|type=")
 
@@ -41,6 +44,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pivot.build(config_of({"sokoban": 2, "frozenlake": 2}), root / "STORE")
     shutil.copytree(root / "STORE", root / "unfinished")
     (root / "unfinished" / "manifest.json").unlink()
+    shutil.copytree(root / "STORE", root / "torn")
+    os.truncate(root / "torn" / "steps" / "sokoban" / "00000.parquet", 100)
     poisoned = Path(shutil.copytree(root / "STORE", root / "poisoned")) / "run.json"
     record = json.loads(poisoned.read_text(encoding="utf-8"))
     record["config"]["solvers"] = {"sokoban": {"max_states": "lots"}}
