@@ -114,7 +114,7 @@ def read_files(
     """
     import polars as pl  # noqa: PLC0415 - machines that only train do without
 
-    empty = schema.arrow.empty_table().select(list(columns))
+    empty = pa.Table.from_batches([], schema.arrow).select(list(columns))  # empty_table() imports pandas
     if not names:
         return empty
     with ThreadPoolExecutor(READERS if storage.remote else 1) as pool:

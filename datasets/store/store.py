@@ -265,7 +265,7 @@ class Store:
         """
         may_lack = _LABEL_FILE.fullmatch(name) is not None and name not in self.listed
         if may_lack and self.storage.stat(name) is None:
-            empty = schema.arrow.empty_table()
+            empty = pa.Table.from_batches([], schema.arrow)
             return empty if columns is None else empty.select(columns)
         table = read_table(self.storage, name, schema, columns)
         check_rows(self.storage.address(name), schema, table, self.root, env)
