@@ -92,8 +92,12 @@ def parse_target(text: str) -> Target:
     for name in ("failure_mode", "failure_reason"):
         if not isinstance(value[name], str):
             raise BadTargetError("wrong_type", f"{name} is a {type(value[name]).__name__}, not a string")
-        if any("\ud800" <= character <= "\udfff" for character in value[name]):  # JSON can spell it, UTF-8 cannot
-            raise BadTargetError("not_text", f"{name} holds half of a surrogate pair, which no file can store")
+        try:
+            value[name].encode()
+        except UnicodeEncodeError:  # JSON can spell it, UTF-8 cannot
+            raise BadTargetError(
+                "not_text", f"{name} holds half of a surrogate pair, which no file can store"
+            ) from None
     return Target(step, value["failure_mode"], value["failure_reason"])
 
 
