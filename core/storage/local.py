@@ -20,13 +20,12 @@ from typing import IO
 
 from ..errors import NoStoreError, StoreError
 from .base import TEMPORARY, Address, FileRecord, Fill, Stat, Storage, storage_error
-from .beneath import PATH_ONLY, check_name, check_tree, files_beneath, open_beneath, refusal, regular
+from .beneath import check_tree, entry_beneath, files_beneath, path_beneath, refusal
 
 LOCK = ".lock"
 
-_RENAME_EXCHANGE = 2
-_UNBLOCKED = os.O_NONBLOCK | os.O_NOCTTY
-"""Flags with which opening a pipe or a terminal has no effect: neither a wait nor a new controlling terminal."""
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""Linux' constants: names are relative to the current folder, and the call exchanges them."""
 
 _locked: set[str] = set()
 """Real paths of the folders whose lock this process holds: no other process writes there, so they are checked once."""
@@ -74,9 +73,8 @@ class LocalStorage(Storage):
         Raises:
             StoreError: the name leads out of the folder, as one from an untrusted manifest may have, or through a link.
         """
-        if name:
-            with contextlib.suppress(OSError):
-                os.close(open_beneath(self.root, name, PATH_ONLY))
+        with contextlib.suppress(OSError):
+            path_beneath(self.root, name)
         return self.root / name
 
     def check_contents(self) -> None:
@@ -129,18 +127,12 @@ class LocalStorage(Storage):
         if name.startswith("/") or ".." in name.split("/"):
             return None
         try:
-            descriptor = open_beneath(self.root, name, PATH_ONLY)
+            status = path_beneath(self.root, name).stat()
         except PermissionError as error:
             raise storage_error("list", self.address(name.rpartition("/")[0]), error) from error
         except (OSError, ValueError):
             return None
-        try:
-            status = regular(descriptor, self.root, name)
-            return Stat(status.st_size, str(status.st_mtime_ns))
-        except IsADirectoryError:
-            return None
-        finally:
-            os.close(descriptor)
+        return Stat(status.st_size, str(status.st_mtime_ns)) if stat.S_ISREG(status.st_mode) else None
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading.
@@ -148,90 +140,52 @@ class LocalStorage(Storage):
         Raises:
             OSError: it cannot be opened. StoreError: a link or a special file has the name.
         """
-        descriptor = open_beneath(self.root, name, os.O_RDONLY | _UNBLOCKED)
-        try:
-            regular(descriptor, self.root, name)
-            return os.fdopen(descriptor, "rb")
-        except BaseException:
-            os.close(descriptor)
-            raise
+        return path_beneath(self.root, name).open("rb")
 
     # Writing
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
         """Write a file durably: fill a temporary one, and move it to its place; it is gone after any failure."""
-        check_name(self.root, name)
-        folder, _, base = name.rpartition("/")
         try:
-            with self._folder(TEMPORARY, make=True) as staging, self._folder(folder, make=True) as target:
-                temporary = _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
-                if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
-                    temporary = _Entry(target, f".{base}{TEMPORARY}")
-                try:
-                    with os.fdopen(_create(temporary), "w+b") as raw:
-                        fill(raw)
-                        raw.flush()
-                        os.fsync(raw.fileno())
-                        raw.seek(0)  # what was written is still in memory
-                        record = FileRecord(hashlib.file_digest(raw, "sha256").hexdigest(), raw.tell())
-                    os.replace(temporary.name, base, src_dir_fd=temporary.folder, dst_dir_fd=target)
-                    if flush:
-                        os.fsync(target)
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary.name, dir_fd=temporary.folder)
-                    raise
-                return record
+            target, staging = path_beneath(self.root, name), path_beneath(self.root, TEMPORARY)
+            for folder in (staging, target.parent):
+                _make_folder(folder)
+            temporary = staging / f"{name.replace('/', '-')}.{os.getpid()}"
+            if staging.stat().st_dev != target.parent.stat().st_dev:  # only files of one disk can be renamed
+                temporary = target.with_name(f".{target.name}{TEMPORARY}")
+            try:
+                with _create(temporary) as raw:
+                    fill(raw)
+                    raw.flush()
+                    os.fsync(raw.fileno())
+                    raw.seek(0)  # what was written is still in memory
+                    record = FileRecord(hashlib.file_digest(raw, "sha256").hexdigest(), raw.tell())
+                temporary.replace(target)
+                if flush:
+                    _flush(target.parent)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                raise
+            return record
         except OSError as error:
             raise storage_error("write", self.address(name), error) from error
-
-    @contextlib.contextmanager
-    def _folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder, to read or change what is in it; ``make`` makes it with its parents, and flushes the names."""
-        try:
-            descriptor = open_beneath(self.root, name, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            if not make:
-                raise
-            missing = [each for each in (self.root, *self.root.parents) if not each.exists()]
-            self.root.mkdir(parents=True, exist_ok=True)
-            for each in missing:
-                parent = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(parent)
-                finally:
-                    os.close(parent)
-            made = ""
-            for part in name.split("/") if name else ():
-                with self._folder(made) as above, contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=above)
-                    os.fsync(above)
-                made = f"{made}/{part}" if made else part
-            descriptor = open_beneath(self.root, name, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
 
     def flush(self, names: Iterable[str]) -> None:
         """Flush the folders of the files, each once."""
         try:
             for folder in sorted({name.rpartition("/")[0] for name in names}):
-                with self._folder(folder) as descriptor:
-                    os.fsync(descriptor)
+                _flush(path_beneath(self.root, folder))
         except OSError as error:
             raise storage_error("write to", self.address(), error) from error
 
     def delete(self, name: str) -> None:
         """Remove a file or a folder; of a link the link alone."""
-        check_name(self.root, name)
-        folder, _, base = name.rpartition("/")
         try:
-            if not name:
+            if name:
+                _remove(entry_beneath(self.root, name))
+            else:
                 shutil.rmtree(self.root, ignore_errors=not self.root.exists())
-                return
-            with self._folder(folder) as above:
-                _remove(_Entry(above, base))
         except FileNotFoundError:
             return
         except OSError as error:
@@ -239,40 +193,33 @@ class LocalStorage(Storage):
 
     # Replacing
 
-    @contextlib.contextmanager
-    def _entries(self, *names: str) -> Iterator[list["_Entry"]]:
-        with contextlib.ExitStack() as stack:
-            parted = [name.rpartition("/") for name in names]
-            yield [_Entry(stack.enter_context(self._folder(folder)), base) for folder, _, base in parted]
-
     def replace(self, source: str, target: str) -> None:
         """Rename a file."""
         try:
-            with contextlib.suppress(FileNotFoundError), self._entries(source, target) as (old, new):
-                os.replace(old.name, new.name, src_dir_fd=old.folder, dst_dir_fd=new.folder)
+            with contextlib.suppress(FileNotFoundError):
+                entry_beneath(self.root, source).replace(entry_beneath(self.root, target))
         except OSError as error:
             raise storage_error("replace", self.address(target), error) from error
 
     def folder_id(self, folder: str) -> str:
         """Return the inode: a folder keeps it when it is renamed."""
         try:
-            with self._folder(folder) as descriptor:
-                return str(os.fstat(descriptor).st_ino)
+            return str(path_beneath(self.root, folder).stat().st_ino)
         except OSError as error:
             raise storage_error("read", self.address(folder), error) from error
 
     def replace_folder(self, source: str, target: str, source_id: str) -> None:
-        """Exchange two folders and remove the old one; of a link to it the link alone."""
+        """Exchange two folders and remove the old one."""
         try:
-            with self._entries(source, target) as (new, current):
-                if not current.exists():
-                    os.rename(new.name, current.name, src_dir_fd=new.folder, dst_dir_fd=current.folder)
-                elif self.folder_id(target) != source_id:
-                    _exchange(current, new)
-                os.fsync(current.folder)
-                for old in (new, _aside(current)):
-                    with contextlib.suppress(FileNotFoundError):
-                        _remove(old)
+            new, current = (entry_beneath(self.root, name) for name in (source, target))
+            if not current.exists():
+                new.rename(current)
+            elif self.folder_id(target) != source_id:
+                _exchange(current, new)
+            _flush(current.parent)
+            for old in (new, _aside(current)):
+                with contextlib.suppress(FileNotFoundError):
+                    _remove(old)
         except OSError as error:
             raise storage_error("replace", self.address(target), error) from error
 
@@ -284,19 +231,11 @@ class LocalStorage(Storage):
         Raises:
             StoreError: the lock is a link or a special file.
         """
-        try:
-            descriptor = open_beneath(self.root, LOCK, os.O_RDONLY | _UNBLOCKED)
-        except OSError:
-            return None
-        try:
-            regular(descriptor, self.root, LOCK)
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _holder(descriptor)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError), path_beneath(self.root, LOCK).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder(file)
         return None
 
     @contextlib.contextmanager
@@ -306,39 +245,36 @@ class LocalStorage(Storage):
         The file system has to refuse it to a second file descriptor meanwhile.
         """
         try:
-            with self._folder("", make=True):
-                descriptor = self._open_lock()
+            _make_folder(self.root)
+            file = self._open_lock()
         except OSError as error:
             raise storage_error("write to", self.address(), error) from error
         real = os.path.realpath(self.root)
-        try:
-            regular(descriptor, self.root, LOCK)
+        with file:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StoreError(
-                    f"{self.root} is being written by another run (process {_holder(descriptor)}); wait for its end, "
+                    f"{self.root} is being written by another run (process {_holder(file)}); wait for its end, "
                     "or choose another --out"
                 ) from None
             except OSError as error:
                 raise storage_error("lock", self.address(), error) from error
-            second = self._open_lock()
-            try:
-                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            else:
-                raise StoreError(
-                    f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs "
-                    "could write this store at the same time; expected working file locks: mount it with locks "
-                    "(Lustre: flock, NFS: without nolock), or build on a local disk or into an object store"
-                )
-            finally:
-                os.close(second)
+            with self._open_lock() as second:
+                try:
+                    fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    pass
+                else:
+                    raise StoreError(
+                        f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two "
+                        "runs could write this store at the same time; expected working file locks: mount it with "
+                        "locks (Lustre: flock, NFS: without nolock), or build on a local disk or into an object store"
+                    )
             self.check_contents()
             with contextlib.suppress(OSError):  # a full disk is freed under the lock; the number is only for messages
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+                file.truncate(0)
+                file.write(str(os.getpid()).encode())
             _locked.add(real)
             with contextlib.suppress(StoreError):
                 self.delete(TEMPORARY)
@@ -348,73 +284,71 @@ class LocalStorage(Storage):
                 with contextlib.suppress(StoreError):
                     self.delete(TEMPORARY)
                 _locked.discard(real)
-        finally:
-            os.close(descriptor)
 
-    def _open_lock(self) -> int:
+    def _open_lock(self) -> IO[bytes]:
         """Open the lock file, not through a link and without changing it."""
         try:
-            return open_beneath(self.root, LOCK, os.O_RDWR | os.O_CREAT | _UNBLOCKED, 0o666)
+            return path_beneath(self.root, LOCK).open("a+b", buffering=0)
         except IsADirectoryError:
             raise refusal(self.root, LOCK, os.lstat(self.root / LOCK)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A name in an open folder, which is how system calls reach it without following links."""
-
-    folder: int
-    name: str
-
-    def exists(self) -> bool:
-        try:
-            os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
+def _make_folder(folder: Path) -> None:
+    """Make a folder with its parents, and flush their names."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        _flush(folder.parent)
 
 
-def _create(entry: _Entry) -> int:
+def _create(path: Path) -> IO[bytes]:
     """Open a new file; whatever had the name, such as a link, is removed and not opened."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
+        return path.open("x+b")
     except FileExistsError:
-        os.unlink(entry.name, dir_fd=entry.folder)
-        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
+        path.unlink()
+        return path.open("x+b")
 
 
-def _remove(entry: _Entry) -> None:
+def _flush(folder: Path) -> None:
+    """Flush the names in a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
     """Remove a file, a link, or a folder with all that is in it."""
-    status = os.stat(entry.name, dir_fd=entry.folder, follow_symlinks=False)
-    if stat.S_ISDIR(status.st_mode):
-        shutil.rmtree(entry.name, dir_fd=entry.folder)
+    if stat.S_ISDIR(path.lstat().st_mode):
+        shutil.rmtree(path)
     else:
-        os.unlink(entry.name, dir_fd=entry.folder)
+        path.unlink()
 
 
-def _holder(descriptor: int) -> str:
-    return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+def _holder(file: IO[bytes]) -> str:
+    return os.pread(file.fileno(), 32, 0).decode(errors="replace").strip() or "unknown"
 
 
-def _aside(folder: _Entry) -> _Entry:
-    return _Entry(folder.folder, f".{folder.name}-old")
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}-old")
 
 
 def _renameat2() -> Callable[..., int] | None:
     return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
-def _exchange(first: _Entry, second: _Entry) -> None:
+def _exchange(first: Path, second: Path) -> None:
     """Exchange two folders, atomically where the system can (Linux ``renameat2``)."""
     renameat2 = _renameat2()
     if renameat2 is not None:
-        names = os.fsencode(first.name), os.fsencode(second.name)
-        if renameat2(first.folder, names[0], second.folder, names[1], _RENAME_EXCHANGE) == 0:
+        if renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _RENAME_EXCHANGE) == 0:
             return
         if ctypes.get_errno() not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), first.name)
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(first))
     aside = _aside(first)
-    os.rename(first.name, aside.name, src_dir_fd=first.folder, dst_dir_fd=aside.folder)
-    os.rename(second.name, first.name, src_dir_fd=second.folder, dst_dir_fd=first.folder)
-    os.rename(aside.name, second.name, src_dir_fd=aside.folder, dst_dir_fd=second.folder)
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)

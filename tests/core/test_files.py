@@ -79,7 +79,7 @@ def test_a_failed_write_keeps_the_old_file(
         if step == "fill":
             fill = _failing_fill
         else:
-            patch.setattr(os, step, _fail(code))
+            patch.setattr(Path if step == "open" else os, step, _fail(code))
         with pytest.raises(StoreError) as raised:
             LocalStorage(tmp_path).write("table/env/00000.bin", fill)
     assert str(target) in str(raised.value)
@@ -192,9 +192,9 @@ def _trace_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         events.append(("flush", str(path_of(descriptor))))
         fsync(descriptor)
 
-    def traced_replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        events.append(("rename", str(path_of(dst_dir_fd) / target)))
-        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    def traced_replace(source: Path, target: Path) -> None:
+        events.append(("rename", str(target)))
+        replace(source, target)
 
     monkeypatch.setattr(os, "fsync", traced_fsync)
     monkeypatch.setattr(os, "replace", traced_replace)

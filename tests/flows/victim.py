@@ -16,7 +16,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import obstore
@@ -112,8 +111,6 @@ def watch_changes(before: Callable[[str], None], patch: Callable[[Any, str, Any]
     def watched(name: str, change: Callable[..., Any]) -> Callable[..., Any]:
         def announced(*places: Any, **more: Any) -> Any:
             place = places[0].name if name == "exchange" else places[-1]
-            if "dst_dir_fd" in more:  # a name relative to an open folder
-                place = Path("/proc/self/fd", str(more["dst_dir_fd"])).readlink() / place
             before(f"{name} {place}")
             return change(*places, **more)
 
