@@ -32,13 +32,13 @@ def seconds(name: str, default: float) -> float:
     Raises:
         ConfigError: the value is not a positive number.
     """
-    text = os.environ.get(name, str(default))
+    text = os.environ.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise ConfigError(f"{name} is {text!r}; expected a positive number of seconds")
+        raise ConfigError(f"{name}: found {text!r}, expected a positive number of seconds; set another value")
     return value
 
 

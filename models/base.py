@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms
-from ..core.errors import ConfigError
 from ..core.messages import FINISHED, EncodedFrame, Role, Sent, ending_of
 from ..core.plugins import Plugin, Settings
 from .extras import look_for
@@ -37,22 +36,6 @@ class Sampling:
     """Arguments of the chat template, such as ``{"enable_thinking": False}``."""
     extra_body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """More fields of a request to a server, such as ``{"reasoning_effort": "low"}``."""
-
-    def __post_init__(self) -> None:
-        """Check the ranges of all numbers.
-
-        Raises:
-            ConfigError: a number is out of range.
-        """
-        checks = {
-            "temperature": (0 <= self.temperature <= 2, "0 to 2"),
-            "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
-            "top_k": (self.top_k >= 0, "0 (all tokens) or more"),
-            "max_tokens": (self.max_tokens >= 1, "1 or more"),
-        }
-        for name, (fits, expected) in checks.items():
-            if not fits:
-                raise ConfigError(f"sampling setting {name}: found {getattr(self, name)}, expected {expected}")
 
     def row(self) -> dict[str, Any]:
         """Return the settings as JSON data, without empty ones."""
@@ -154,11 +137,7 @@ class ModelOptions(Settings):
         return model
 
     def sampling(self, temperature: float) -> Sampling:
-        """Return the sampling parameters, with ``temperature`` as the default temperature.
-
-        Raises:
-            ConfigError: a number is out of range.
-        """
+        """Return the sampling parameters, with ``temperature`` as the default temperature."""
         chosen = temperature if self.temperature is None else self.temperature
         room = self.max_tokens + self.thinking_tokens
         return Sampling(chosen, self.top_p, self.top_k, room, self.chat_template_kwargs)

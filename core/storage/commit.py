@@ -5,8 +5,9 @@ the storage finishes the step first, so the result is the old version or the new
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from ..errors import StoreError, printable
 from .base import Storage
@@ -17,6 +18,7 @@ COMMIT = ".commit"
 JOURNAL = f"{COMMIT}/journal.json"
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class Step:
     """Content of a journal: the moves and removals of a step."""
@@ -33,6 +35,8 @@ class Step:
     """Objects and folders to remove afterwards."""
 
 
+_STEP = TypeAdapter(Step)
+
 Objection = Callable[[Step], str | None]
 """Describes a name in a step that the writer of journals never writes; None if there is none."""
 
@@ -46,9 +50,8 @@ def bind(storage: Storage, folder: tuple[str, str], objects: Sequence[str], obso
         objects: prepared under ``COMMIT``, in the order in which they are moved.
         obsolete: objects and folders to remove afterwards.
     """
-    source, target = folder
-    journal = {"source": source, "target": target, "mark": storage.folder_id(source)}
-    storage.write_json(JOURNAL, journal | {"objects": list(objects), "obsolete": list(obsolete)})
+    step = Step(*folder, storage.folder_id(folder[0]), tuple(objects), tuple(obsolete))
+    storage.write_json(JOURNAL, asdict(step))
 
 
 def roll_forward(storage: Storage, objection: Objection) -> bool:
@@ -88,10 +91,12 @@ def refuse_interrupted(storage: Storage, command: str) -> None:
 
 def _read_journal(storage: Storage, objection: Objection) -> Step:
     """Read the journal and check every field: an untrusted one must change nothing that a step would not."""
-    raw = storage.read_json(JOURNAL)
-    problem = _shape_problem(raw)
-    if problem is None:
-        step = Step(raw["source"], raw["target"], raw["mark"], tuple(raw["objects"]), tuple(raw["obsolete"]))
+    try:
+        step = _STEP.validate_python(storage.read_json(JOURNAL))
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"found {'.'.join(map(str, first['loc'])) or 'it'} of another form ({first['msg']})"
+    else:
         problem = next(filter(None, map(_name_problem, _names(step))), None) or objection(step)
         if problem is None:
             return step
@@ -99,19 +104,6 @@ def _read_journal(storage: Storage, objection: Objection) -> Step:
         f"{storage.address(JOURNAL)} was not written by this program: {problem}; nothing was changed: remove that file "
         "if the rest of the store is yours, else the store"
     )
-
-
-def _shape_problem(raw: Any) -> str | None:
-    texts, lists = ("source", "target", "mark"), ("objects", "obsolete")
-    if not isinstance(raw, dict) or raw.keys() != {*texts, *lists}:
-        return f"expected an object with the fields {', '.join((*texts, *lists))}"
-    for name in texts:
-        if not isinstance(raw[name], str):
-            return f"its field {name!r} is not a text"
-    for name in lists:
-        if not isinstance(raw[name], list) or not all(isinstance(each, str) for each in raw[name]):
-            return f"its field {name!r} is not a list of texts"
-    return None
 
 
 def _names(step: Step) -> list[str]:

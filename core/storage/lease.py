@@ -12,7 +12,6 @@ They read the lock regularly, and stop when it has another holder or is no longe
 
 import contextlib
 import json
-import math
 import os
 import socket
 import threading
@@ -24,7 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import ConfigError, StoreError
+from ..errors import StoreError
+from ..processes import seconds
 
 LOCK = ".lock"
 SECONDS = 120.0
@@ -126,14 +126,7 @@ def lease_seconds() -> float:
     Raises:
         ConfigError: the value is not a positive number.
     """
-    text = os.environ.get(VARIABLE) or str(SECONDS)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise ConfigError(f"{VARIABLE}: found {text!r}, expected a positive number of seconds; set another value")
-    return seconds
+    return seconds(VARIABLE, SECONDS)
 
 
 class Lease:

@@ -15,6 +15,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedRandom
 from pathlib import Path
 from typing import IO
 
@@ -302,7 +303,7 @@ def _make_folder(folder: Path) -> None:
         _flush(folder.parent)
 
 
-def _create(path: Path) -> IO[bytes]:
+def _create(path: Path) -> BufferedRandom:
     """Open a new file; whatever had the name, such as a link, is removed and not opened."""
     try:
         return path.open("x+b")

@@ -209,12 +209,12 @@ def _put(root: Path, name: str, value: Any) -> LocalStorage:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ([], "expected an object with the fields"),
-        ({"more": 1}, "expected an object with the fields"),
-        ({"source": 1}, "'source' is not a text"),
-        ({"mark": None}, "'mark' is not a text"),
-        ({"objects": "run.json"}, "'objects' is not a list of texts"),
-        ({"obsolete": [["labels/v1"]]}, "'obsolete' is not a list of texts"),
+        ([], "found it of another form"),
+        ({"more": 1}, "found more of another form"),
+        ({"source": 1}, "found source of another form"),
+        ({"mark": None}, "found mark of another form"),
+        ({"objects": "run.json"}, "found objects of another form"),
+        ({"obsolete": [["labels/v1"]]}, "found obsolete.0 of another form"),
         ({"source": "../outside"}, "which is not a name below the store"),
         ({"source": "/outside"}, "which is not a name below the store"),
         ({"mark": "a\n../b"}, "which is not a name below the store"),
