@@ -1,6 +1,5 @@
 """The plugin to blame for an error: that of the innermost frame that belongs to a plugin or to PIVOT."""
 
-import ast
 import os
 import re
 import sys
@@ -25,7 +24,7 @@ def blamed(error: BaseException) -> str | None:
             path, line = frames[-1]
             if points := _points_of(path):
                 what = " ".join(f"{type(error).__name__}: {error}".split())
-                return f"{_owner(points, frames)} failed with {what} at {path}:{line}; fix or uninstall that package"
+                return f"{_owner(points)} failed with {what} at {path}:{line}; fix or uninstall that package"
             if path.startswith(ours) and "site-packages" not in path.removeprefix(ours):
                 break
             frames.pop()
@@ -46,25 +45,9 @@ def _points_of(path: str) -> list[EntryPoint]:
     return points
 
 
-def _owner(points: list[EntryPoint], frames: list[tuple[str, int]]) -> str:
-    """Return the entry point of the class in the innermost frame, or the package if no entry point names it."""
-    for path, line in reversed(frames):
-        here = [point for point in points if getattr(sys.modules.get(point.module), "__file__", None) == path]
-        around = _class_around(path, line)
-        named = [point for point in here if point.attr.partition(".")[0] == around]
-        if named or len(here) == 1:
-            return plugins.described((named or here)[0])
+def _owner(points: list[EntryPoint]) -> str:
+    """Return the entry point, or the package if it has several."""
     if len(points) == 1:
         return plugins.described(points[0])
     package = points[0].dist.name if points[0].dist else points[0].module.partition(".")[0]
     return f"package {package!r} ({', '.join(f'{plugins.member_of(point)} {point.name!r}' for point in points)})"
-
-
-def _class_around(path: str, line: int) -> str | None:
-    """Return the name of the top-level class in which a line of a source file is."""
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return next((node.name for node in classes if node.lineno <= line <= (node.end_lineno or 0)), None)
