@@ -1,10 +1,9 @@
-"""Speed of a build on a cluster of two workers relative to one worker.
+"""Gain of a second worker in a build on a cluster, as a share of what the machine allows.
 
-The baseline is the same build on a cluster of one worker. Both sides are warm (imports, compiled solvers) and
-alternate; the quickest build of each counts. The store is in memory, so that no disk is measured. Starts of clusters
-and of the flow engine are excluded, because they take the same seconds on both sides. The ratio needs two idle cores.
-The note shows the most that the machine allows: two processes that build one store each and share nothing, against one
-of them.
+A build with two workers is compared with one of one worker. The most that the machine allows is measured in the same
+way: two processes that build one store each and share nothing, against one of them. Both are warm (imports, compiled
+solvers) and alternate; the quickest build of each counts. The store is in memory, so that no disk is measured. Starts
+of clusters are excluded, because they take the same seconds on both sides. The gains need two idle cores.
 """
 
 import multiprocessing
@@ -25,7 +24,7 @@ from pivot.flows.pipeline import build_store
 from pivot.flows.running import pool_of
 from pivot.tests.conftest import MEMORY
 
-REQUIRED = 1.7
+REQUIRED = 0.85
 ROUNDS = 3
 TASKS = 896
 """Enough tasks for twenty seconds with two workers, of which serial work (card, views, ends of stages) takes one."""
@@ -35,7 +34,7 @@ SETTINGS = {"rows": 8, "cols": 8, "boxes": 2}
 
 
 def rows() -> Iterator[Row]:
-    """Yield the ratios for Ray and Dask; episodes per second on either side."""
+    """Yield the gains for Ray and Dask."""
     yield _row("Ray", "ray")
     yield _row("Dask", "dask")
 
@@ -50,17 +49,16 @@ def _row(title: str, engine: str) -> Row:
                     _seconds(_config(8), warm, pool)
                     seconds[workers] = min(quickest, _seconds(_config(TASKS), full, pool))
             apart[workers] = min(apart[workers], _seconds_apart(workers))
-    episodes = 8 * TASKS
-    ratio = seconds[1] / seconds[2]
+    gain, most = seconds[1] / seconds[2], 2 * apart[1] / apart[2]
     return Row(
-        name=f"{title}: two workers against one",
-        ours=episodes / seconds[2],
-        baseline=episodes / seconds[1],
-        ratio=ratio,
+        name=f"{title}: gain of a second worker, against that of processes that share nothing",
+        ours=gain,
+        baseline=most,
+        ratio=gain / most,
         required=REQUIRED,
-        passed=ratio >= REQUIRED,
-        note=f"episodes per second; Sokoban 8x8 with two boxes, {TASKS // 4} shards, best of {ROUNDS} builds; "
-        f"two processes that share nothing do {2 * apart[1] / apart[2]:.2f}x one here",
+        passed=gain / most >= REQUIRED,
+        note=f"{8 * TASKS / seconds[2]:.0f} episodes per second with two; Sokoban 8x8 with two boxes, {TASKS // 4} "
+        f"shards, best of {ROUNDS} builds",
     )
 
 
