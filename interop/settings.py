@@ -1,16 +1,23 @@
 """Environments of imported episodes: their settings, and what a line of a source may ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core import admission
 from ..core.errors import ConfigError, PivotError, PluginError
+from ..core.identity import canonical_json
 from ..datasets.store.config import env_config, environment
 from ..environments.base import EnvConfig, NamedActions, PivotEnv
 from ..rollouts.policies.imported import LeftOut
 from .chat import ChatSettings
 from .episode import RecordedEpisode
 from .levels import LeftOutError
+
+_ARGUMENTS = ("kwargs", "options")
+"""Settings that a foreign environment gets unchanged, such as the size of its level."""
+_MOST_CHARACTERS, _LARGEST_NUMBER = 8192, 100
+_NO_SIZES = frozenset({"max_steps", "screen_size"})
+"""Arguments that may be larger numbers."""
 
 
 def settings_of(episode: RecordedEpisode, replaced: Mapping[str, Any]) -> tuple[type[PivotEnv], EnvConfig]:
@@ -31,7 +38,34 @@ def settings_of(episode: RecordedEpisode, replaced: Mapping[str, Any]) -> tuple[
         raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
     if refused := admission.missing(config.code):
         raise LeftOutError(LeftOut.SETTINGS, admission.refusal(refused))
+    _refuse_large(config, replaced)
     return kind, config
+
+
+def _refuse_large(config: EnvConfig, replaced: Mapping[str, Any]) -> None:
+    """Refuse arguments of a line that could make an environment of any size."""
+    for name in _ARGUMENTS:
+        values = None if name in replaced else getattr(config, name, None)
+        if not isinstance(values, Mapping):
+            continue
+        length, largest = len(canonical_json(values)), max(map(abs, _numbers(values)), default=0)
+        if length > _MOST_CHARACTERS or largest > _LARGEST_NUMBER:
+            raise LeftOutError(
+                LeftOut.SETTINGS,
+                f"{name} have {length} characters and numbers to {largest:g}, expected at most {_MOST_CHARACTERS} and "
+                f"{_LARGEST_NUMBER}; name them with --set if you trust the source",
+            )
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield the numbers in JSON data, but for those of ``_NO_SIZES``."""
+    if isinstance(value, Mapping):
+        value = [each for name, each in value.items() if name not in _NO_SIZES]
+    if isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def made(kind: type[PivotEnv], config: EnvConfig) -> PivotEnv:

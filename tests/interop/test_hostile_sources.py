@@ -55,6 +55,16 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "settings",
         "cannot be made",
     ),
+    "a large environment": (
+        episode(*GOOD, env="gym", env_config={"id": "MiniGrid-Empty-8x8-v0", "kwargs": {"size": 3000}}),
+        "settings",
+        "numbers to 3000",
+    ),
+    "a large map": (
+        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"desc": ["F" * 5000] * 2}}),
+        "settings",
+        "10",
+    ),
     "another game than the settings say": (
         episode(
             "left",
