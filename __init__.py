@@ -24,10 +24,14 @@ your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets en
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .core.errors import PivotError
 from .core.version import __version__
+
+if sys.platform == "win32":
+    raise ImportError("PIVOT runs on Linux; on Windows it needs WSL 2, because it locks files with fcntl")
 
 if TYPE_CHECKING:
     from .core.admission import allow_code

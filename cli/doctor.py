@@ -4,6 +4,7 @@ import asyncio
 import platform
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -95,7 +96,7 @@ def doctor(options: DoctorOptions) -> None:
     system: list[list[str | Text]] = [
         ["pivot", __version__],
         ["Python", platform.python_version()],
-        ["platform", platform.platform()],
+        ["platform", platform.platform() + ("" if sys.platform == "linux" else ": untested, expected Linux")],
         ["cores", str(available_cores())],
         ["free disk here", f"{shutil.disk_usage(Path.cwd()).free / 1e9:.1f} GB"],
     ]

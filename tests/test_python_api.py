@@ -42,6 +42,12 @@ def test_the_command_line_does_not_wait_for_prefect() -> None:
     assert "prefect" not in _imported_by("from pivot.cli import main")
 
 
+def test_a_platform_without_the_locks_of_files_is_refused_by_name() -> None:
+    script = "import sys; sys.platform = 'win32'; import pivot"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "ImportError: PIVOT runs on Linux; on Windows it needs WSL 2" in ended.stderr
+
+
 def test_every_public_name_is_there_and_documented() -> None:
     assert set(pivot.__all__) <= set(dir(pivot))
     for name in pivot.__all__:
