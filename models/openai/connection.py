@@ -1,4 +1,4 @@
-"""The SDK's client: one connection per concurrent request, without retries.
+"""The SDK's client: one connection per concurrent request, without retries, and with a limit on the size of answers.
 
 Redirects are not followed: a redirected request would arrive without its body, or carry our key elsewhere.
 """
@@ -7,7 +7,8 @@ import contextlib
 import math
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from ...core.errors import ConfigError, PivotError
 from ..address import api_key, split_query
 from ..extras import need
 from ..service import Service
+from .wire import ANSWER_LIMIT_BYTES
 
 NO_KEY = "none"
 """Sent if OPENAI_API_KEY is not set: local servers need no key, but the SDK requires one."""
@@ -91,6 +93,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
             limits=http.Limits(max_connections=connections, max_keepalive_connections=connections),
             timeout=timeout,
             follow_redirects=False,
+            event_hooks={"response": [_bounding_hook(http)]},
         )
     except (ValueError, ImportError, http.InvalidURL):  # its message may hold the login
         raise ConfigError(_NO_PROXY) from None
@@ -105,6 +108,10 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     )
 
 
+class LongAnswerError(Exception):
+    """An answer longer than any model's, whose rest was not read."""
+
+
 @contextlib.contextmanager
 def transport_errors(sdk: Any) -> Iterator[None]:
     """Raise every failure below HTTP as ``APIConnectionError``: the SDK lets errors of aiohttp through.
@@ -117,6 +124,45 @@ def transport_errors(sdk: Any) -> Iterator[None]:
         raise
     except Exception as error:
         raise sdk.APIConnectionError(message=str(error), request=None) from error
+
+
+def _bounding_hook(http: Any) -> Any:
+    """Return a hook that unpacks an answer and limits its length."""
+
+    class BoundedStream(http.AsyncByteStream):
+        """Stream that ends with an error beyond the limit, which counts unpacked bytes."""
+
+        def __init__(self, stream: Any, encoding: str) -> None:
+            self._stream = stream
+            self._unpacker = None if encoding == "identity" else zlib.decompressobj(_ANY_HEADER)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for packed in self._stream:
+                chunk = packed if self._unpacker is None else self._unpacker.decompress(packed, ANSWER_LIMIT_BYTES + 1)
+                size += len(chunk)
+                if size > ANSWER_LIMIT_BYTES:
+                    raise LongAnswerError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+                yield chunk
+            if self._unpacker is not None and not self._unpacker.eof:
+                raise http.RemoteProtocolError("a compressed answer that is cut off")
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: Any) -> None:
+        encoding = response.headers.pop("content-encoding", "identity").strip().lower()
+        if encoding not in _ENCODINGS:
+            raise http.RemoteProtocolError(f"an answer compressed as {encoding[:40]!r}, which was not requested")
+        response.stream = BoundedStream(response.stream, encoding)
+
+    return bound
+
+
+_ENCODINGS = frozenset({"identity", "gzip", "x-gzip", "deflate"})
+"""Encodings that are understood; only the first is requested."""
+_ANY_HEADER = 32 + zlib.MAX_WBITS
+"""Window bits that make zlib detect gzip or deflate."""
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:

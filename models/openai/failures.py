@@ -2,11 +2,12 @@
 
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
-from .connection import CONNECT_SECONDS
+from .connection import CONNECT_SECONDS, LongAnswerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,42 +21,21 @@ class ConnectionFailure:
     """Whether waiting cannot help, because the address or a certificate is wrong."""
 
 
-_CLOSED = (
-    "it closed the connection without an answer",
-    "look at its log; if it speaks HTTPS, write https:// in --base-url",
-    False,
-)
-_KINDS: Mapping[type[BaseException], tuple[str, str, bool]] = {
-    ssl.SSLCertVerificationError: (
-        "its certificate is not valid: {reason}",
-        "set SSL_CERT_FILE to the certificates of its issuer, or correct the host name in --base-url",
-        True,
-    ),
-    ssl.SSLError: ("no HTTPS is spoken there: {reason}", "try http:// in --base-url", True),
-    socket.gaierror: ("the host name {host!r} was not found: {reason}", "check the host name in --base-url", False),
-    ConnectionRefusedError: ("connection refused: nothing listens at that port", "", False),
-    ConnectionResetError: _CLOSED,
-    TimeoutError: (
-        f"no connection within {CONNECT_SECONDS:g} s",
-        "check host, port and firewall, and that the server runs",
-        False,
-    ),
-}
-"""The fields of a :class:`ConnectionFailure` by the error of the operating system, the most specific one first."""
-
-
 def connection_failure(error: BaseException, url: str) -> ConnectionFailure | None:
     """Return what a client's error means for the connection to ``url``; None for an unknown failure."""
     chain = [*_causes(error)][::-1]  # errors of aiohttp are kinds of those behind them, without their attributes
-    for kind, (what, advice, is_setup) in _KINDS.items():
+    for kind, describe in _KINDS.items():
         for cause in chain:
             if isinstance(cause, kind):
-                words = (getattr(cause, name, None) for name in ("verify_message", "reason", "strerror"))
-                reason = next(filter(None, words), cause)
-                return ConnectionFailure(what.format(reason=reason, host=urlsplit(url).hostname), advice, is_setup)
+                return describe(cause, urlsplit(url))
     if any("server disconnected" in str(cause).lower() for cause in chain):  # each library has an error of its own
-        return ConnectionFailure(*_CLOSED)
+        return _closed(error, urlsplit(url))
     return None
+
+
+def is_too_long(error: BaseException) -> bool:
+    """Whether a client's error means that the answer was too long."""
+    return any(isinstance(cause, LongAnswerError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -64,3 +44,45 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def _bad_certificate(cause: Any, _: SplitResult) -> ConnectionFailure:
+    advice = "set SSL_CERT_FILE to the certificates of its issuer, or correct the host name in --base-url"
+    return ConnectionFailure(
+        f"its certificate is not valid: {getattr(cause, 'verify_message', '') or cause}", advice, is_setup=True
+    )
+
+
+def _no_https(cause: Any, _: SplitResult) -> ConnectionFailure:
+    reason = getattr(cause, "reason", "") or cause
+    return ConnectionFailure(f"no HTTPS is spoken there: {reason}", "try http:// in --base-url", is_setup=True)
+
+
+def _unknown_host(cause: Any, server: SplitResult) -> ConnectionFailure:
+    what = f"the host name {server.hostname!r} was not found: {getattr(cause, 'strerror', '') or cause}"
+    return ConnectionFailure(what, "check the host name in --base-url")
+
+
+def _refused(_: Any, __: SplitResult) -> ConnectionFailure:
+    return ConnectionFailure("connection refused: nothing listens at that port")
+
+
+def _closed(_: Any, server: SplitResult) -> ConnectionFailure:
+    other = "; if it speaks HTTPS, write https:// in --base-url" if server.scheme == "http" else ""
+    return ConnectionFailure("it closed the connection without an answer", f"look at its log{other}")
+
+
+def _too_slow(_: Any, __: SplitResult) -> ConnectionFailure:
+    advice = "check host, port and firewall, and that the server runs"
+    return ConnectionFailure(f"no connection within {CONNECT_SECONDS:g} s", advice)
+
+
+_KINDS: Mapping[type[BaseException], Callable[[Any, SplitResult], ConnectionFailure]] = {
+    ssl.SSLCertVerificationError: _bad_certificate,
+    ssl.SSLError: _no_https,
+    socket.gaierror: _unknown_host,
+    ConnectionRefusedError: _refused,
+    ConnectionResetError: _closed,
+    TimeoutError: _too_slow,
+}
+"""Descriptions by the error of the operating system, the most specific one first."""

@@ -18,15 +18,15 @@ from typing import Any
 
 from ...core.errors import BrokenOffError, ConfigError, PolicyError, ServerGoneError
 from ...core.messages import cut_reply, with_thought
-from ..address import censored, secrets_of
+from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
 from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, proxy_of, retry_after, transport_errors
-from .failures import connection_failure
+from .failures import connection_failure, is_too_long
 from .fields import NAMED, UNNAMED, lacking, suspect, words_of
-from .wire import GarbledAnswerError, RequestEncoder, WireAnswer, is_same_model, read_answer
+from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, is_same_model, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
 PACKAGES = ("openai", "httpx2", "tenacity")
@@ -50,6 +50,8 @@ _REFUSED_ACCESS = frozenset({401, 403, 407})
 _SETUP_IS_WRONG = _REFUSED_ACCESS | {404, 405}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
+TOO_LARGE = 413
+"""Status for a request that is too large; also used for answers that are too large."""
 BROKEN_OFF = 200
 """Status under which the circuit breaker counts broken-off answers."""
 _CROWDED = frozenset({429, 503})
@@ -259,6 +261,8 @@ class OpenAIModel(ChatModel):
                 cut_reply(censored(str(error), self._secrets), ERROR_BYTES), broken_off=True
             ) from error
         except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
+            if is_too_long(error):
+                raise self._too_long() from error
             if not isinstance(error, GarbledAnswerError):
                 self.limit.complained(asked_in, BROKEN)
             raise self._failed(self._failure(error)) from error
@@ -296,6 +300,12 @@ class OpenAIModel(ChatModel):
     def _failed(self, reason: str, retry_after: float | None = None) -> _TryAgainError:
         self._breaker.failed(reason, retry_after or 0.0)
         return _TryAgainError(reason, retry_after)
+
+    def _too_long(self) -> PolicyError:
+        """Return the error for an endless answer, which another attempt would only repeat."""
+        reason = f"an answer of more than {ANSWER_LIMIT_BYTES} bytes"
+        self._breaker.refused(TOO_LARGE, reason)
+        return PolicyError(f"{self.service.base_url} sent {reason}; lower --max-tokens, or look at the server")
 
     def _failure(self, error: Exception) -> str:
         """Describe a failure below HTTP."""
@@ -381,6 +391,8 @@ class OpenAIModel(ChatModel):
                     models = {}
                     if error.status_code in _REFUSED_ACCESS:
                         raise self._judged(error, 0) from error
+                    if error.status_code == 404:
+                        await self.look_below()
                 if models and self.model not in models:
                     shown = ", ".join(" ".join(name.split()) for name in sorted(models)[:5])
                     raise ConfigError(
@@ -430,6 +442,17 @@ class OpenAIModel(ChatModel):
             return {str(row["id"]): checkpoint_of(row) for row in rows}
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise GarbledAnswerError("no list of models") from error
+
+    async def look_below(self) -> None:
+        """Raise an error with the right address if the interface is at ``/v1`` below it."""
+        below = f"{split_query(self.service.base_url)[0]}/v1"
+        try:
+            async with asyncio.timeout(FIRST_CONTACT_SECONDS):
+                response = await self._connected().get(f"{below}{MODELS}", cast_to=self._http.Response)
+        except (TimeoutError, self._sdk.APIError):
+            return
+        if response.status_code == 200:
+            raise ConfigError(f"{self.service.base_url} has no {MODELS}, but {below} has; use --base-url {below}")
 
     # The connection
 

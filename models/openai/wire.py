@@ -19,6 +19,9 @@ from ...core.messages import EncodedFrame, cut_reply, ending_of, is_thought, tho
 from ..base import ChatRequest
 from .fields import sent, words_of
 
+ANSWER_LIMIT_BYTES = 16_000_000
+"""Longest answer that is read; 512 tokens with log-probabilities are 60 kB, 100,000 of them 12 MB."""
+
 NEVER = -100
 """Bias of tokens that must not be sampled: the lowest of the interface."""
 

@@ -21,6 +21,8 @@ from pivot.models.openai.model import refused_fields
 from pivot.models.preflight import SEED
 
 MODEL = "tiny"
+HUGE = 100_000_000
+"""Bytes of a reply of the fault ``endless``."""
 
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
 """Faults that replace the answer to a try; ``slow`` is an answer, sent piece by piece."""
@@ -82,6 +84,8 @@ class ServerLog:
     """When the number of busy slots changed, and to what."""
     started: list[float] = field(default_factory=list)
     """When each answered request got its slot."""
+    endless_bytes: int = 0
+    """Bytes that clients read from endless replies."""
     latencies: list[float] = field(default_factory=list)
     """Seconds for which each answered request was held."""
 
@@ -273,6 +277,8 @@ class ChatServer:
             await writer.drain()
         elif fault == "reset":
             writer.transport.abort()
+        elif fault == "endless":
+            await self._send_endless(writer)
         elif fault == "wrong json":
             return await self._raw(writer, 200, whole[:-7])
         elif fault == "html":
@@ -281,6 +287,15 @@ class ChatServer:
             return await self._send(writer, 200, {"choices": [], "usage": None})
         writer.close()
         return False  # "drop" and the rest: hang up
+
+    async def _send_endless(self, writer: asyncio.StreamWriter) -> None:
+        """Send a reply of a hundred megabytes, for as long as the client reads."""
+        piece = b" " * 65_536
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % HUGE)
+        for _ in range(HUGE // len(piece)):
+            writer.write(piece)
+            await writer.drain()
+            self.log.endless_bytes += len(piece)
 
     async def _send(
         self,

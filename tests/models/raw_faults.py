@@ -53,6 +53,8 @@ def said(content: Any = "<action>up</action>", **choice: Any) -> dict[str, Any]:
 GOOD = json.dumps(said()).encode()
 MODELS = json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
 MANY = "9" * 400
+BOMB_BYTES = 4_000_000
+"""Unpacked size of a bomb; the tests allow an answer of half that size."""
 
 
 def _transport() -> list[Fault]:
@@ -98,7 +100,18 @@ def _transport() -> list[Fault]:
         again("says gzip, is none", http(GOOD, "200 OK", "Content-Encoding: gzip")),
         again("gzip cut off", http(gzip.compress(GOOD)[:-12], "200 OK", "Content-Encoding: gzip")),
         again("says deflate, is none", http(GOOD, "200 OK", "Content-Encoding: deflate")),
+        again("says br, is none", http(GOOD, "200 OK", "Content-Encoding: br")),
+        again("says zstd, is none", http(GOOD, "200 OK", "Content-Encoding: zstd")),
         again("unknown encoding", http(zlib.compress(GOOD), "200 OK", "Content-Encoding: rot13")),
+        Fault("gzip bomb", "refused", [http(gzip.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: gzip")]),
+        Fault(
+            "deflate bomb", "refused", [http(zlib.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: deflate")]
+        ),
+        again(
+            "gzip bomb in gzip",
+            http(gzip.compress(gzip.compress(b" " * BOMB_BYTES)), "200 OK", "Content-Encoding: gzip, gzip"),
+        ),
+        Fault("longer than allowed", "refused", [http(b" " * BOMB_BYTES)]),
         hangs("never answers"),
         hangs("stops after the headers", head + b"Content-Length: 500\r\n\r\n"),
         hangs("a byte now and then", *[each for byte in head for each in (bytes([byte]), 0.05)]),

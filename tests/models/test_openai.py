@@ -246,10 +246,16 @@ def test_what_is_sent() -> None:
 # A wrong set-up
 
 
-@pytest.mark.parametrize(("prefix", "suffix"), [("", "/v2"), ("/v1", "")])
-def test_a_wrong_path_is_one_clear_message(prefix: str, suffix: str) -> None:
-    with served(prefix=prefix) as server, pytest.raises(ConfigError, match=r"does not exist for model .*ends in /v1"):
-        ask(server, base_url=server.url.removesuffix(prefix) + suffix)
+@pytest.mark.parametrize(
+    ("settings", "cut", "suffix", "message"),
+    [
+        ({"prefix": ""}, "", "/v2", r"does not exist for model"),
+        ({"prefix": "/v1"}, "/v1", "", r"has no /models, but .*/v1 has; use --base-url http"),
+    ],
+)
+def test_a_wrong_path_is_one_clear_message(settings: dict[str, Any], cut: str, suffix: str, message: str) -> None:
+    with served(**settings) as server, pytest.raises(ConfigError, match=message):
+        ask(server, base_url=server.url.removesuffix(cut) + suffix)
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://h:port/v1", "file:///etc"])

@@ -8,12 +8,15 @@ import pytest
 from pivot.cli.doctor import server_facts
 from pivot.core.errors import ConfigError, PivotError, PolicyError, ServerGoneError
 from pivot.models.base import ChatAnswer, ChatRequest
+from pivot.models.openai import connection
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import PATIENCE
-from pivot.tests.models.raw_faults import FAULTS, MODEL, RawServer
+from pivot.tests.models.chat_server import HUGE, served
+from pivot.tests.models.chat_server import MODEL as CHAT_MODEL
+from pivot.tests.models.raw_faults import BOMB_BYTES, FAULTS, MODEL, RawServer
 from pivot.tests.models.test_call_cache import REQUEST
 
 AS_TEACHER = replace(REQUEST, role="teacher", json_schema={"type": "object"}, wants_logprobs=False)
@@ -38,6 +41,7 @@ def model_for(server: RawServer, number: int) -> OpenAIModel:
 
 @pytest.fixture(autouse=True)
 def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ANSWER_LIMIT_BYTES", BOMB_BYTES // 2)
     monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", PATIENCE)
 
 
@@ -78,6 +82,22 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
         if not isinstance(outcome, kind) or tried[number] < tries or (once and tried[number] > 1):
             wrong.append(f"{fault.name}: {tried[number]} tries, {type(outcome).__name__}: {outcome}"[:300])
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again() -> None:
+    async def ask(url: str) -> Any:
+        model = OpenAIModel(CHAT_MODEL, None, Service(base_url=url, cache="", request_seconds=600.0))
+        try:
+            return await model.answer(REQUEST)
+        finally:
+            await model.aclose()
+
+    with served(fault=lambda key, tried: "endless") as server:
+        with pytest.raises(PolicyError, match="sent an answer of more than"):
+            asyncio.run(ask(server.url))
+        assert server.log.faults["endless"] == 1
+        # The client took what it kept, and a few buffers of the operating system.
+        assert server.log.endless_bytes < HUGE / 2
 
 
 ONCE: dict[str, Any] = {"request_seconds": 5.0, "patience_seconds": 2.0, "tries": 1}
