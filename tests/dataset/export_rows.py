@@ -252,6 +252,8 @@ def _privileged(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
     expected |= {"failure_mode": label["failure_mode"], "guidance": label["failure_reason"]}
     if json.loads(row["info"]) != expected | {"episode_id": row["episode_id"]}:
         yield f"info is {row['info']!r:.200}, expected {expected!r:.200}"
+    if ", then ".join(row["demonstration"] or ()) not in row["privileged_context"]:
+        yield "privileged_context lacks the plan"
     if row["failure_reason"] != label["failure_reason"]:
         yield "failure_reason is not the label's"
     yield from _pictures(row, facts.shown(facts.steps[row["episode_id"]][row["t"]]))

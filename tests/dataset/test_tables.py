@@ -164,6 +164,7 @@ def test_a_stored_label_is_the_verdict(small_store: Path) -> None:
             episode = episodes[label["episode_id"]]
             case = Case(episode["initial_state"], episode["actions"], episode["horizon"])
             assert solver_type(shard.env)().certify([case]) == [stored_verdict(label)]
+            assert stored_verdict(label | {"fallback": True}).fallback
 
 
 def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pivot
+import polars as pl
 import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
-from pivot.insight.probe.rates import arm_rates, probe_rows, refuted_labels
+from pivot.insight.probe.rates import _arm_rate, arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE_ARMS, ProbeSettings, is_lift
 from pivot.insight.probe.run import probe_store
 from pivot.insight.probe.shard import Failure, Planned, RollbackPolicy
@@ -58,6 +59,12 @@ def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
     assert after.success is not None
     assert no_hint.lift.low > after.lift.high
     assert after.success.value == 0
+    # The first retry alone stands for its failure in the rates of groups: here, in one that fails as a whole.
+    group = store.lazy().episodes.filter("failed").head(8).collect()
+    group = group.with_columns(group_id=pl.lit("group"), sample_idx=pl.int_range(8, dtype=pl.Int32))
+    mine = (pl.col("arm") == "no_hint") & pl.col("episode_id").is_in(group["episode_id"].to_list())
+    rows = probe_rows(store).filter(mine).with_columns(success=pl.col("sample_idx") > 0)
+    assert _arm_rate("frozenlake", "no_hint", rows, group).all_fail == 1
     (refuted,) = refuted_labels(store)
     assert (refuted.kind, refuted.refuted, refuted.alarm) == ("exact", 0, False)
 

@@ -75,10 +75,12 @@ def test_the_generator_is_that_of_vagen() -> None:
     ]
 
 
-def test_seeds_and_pictures_give_the_levels_and_everything_agrees(tmp_path: Path) -> None:
-    seed = next(seed for seed in range(500) if generated_map(4, 0.8, seed).startswith("S"))  # up and left do nothing
-    lake, turns = generated_map(4, 0.8, seed), [["up", "left"], [], ["left", "jump", "up"]]
-    dump(tmp_path / "a" / "FrozenLake_seed_5", _lake(), lake, turns, {"is_slippery": False}, seed=seed)
+@pytest.mark.parametrize(("size", "cell"), [(4, 64), (9, 56)])
+def test_seeds_and_pictures_give_the_levels_and_everything_agrees(tmp_path: Path, size: int, cell: int) -> None:
+    seed = next(seed for seed in range(500) if generated_map(size, 0.8, seed).startswith("S"))  # up and left do nothing
+    lake, turns = generated_map(size, 0.8, seed), [["up", "left"], [], ["left", "jump", "up"]]
+    player = FrozenLakeEnv(FrozenLakeConfig(size=size, cell=cell))
+    dump(tmp_path / "a" / "FrozenLake_seed_5", player, lake, turns, {"is_slippery": False, "size": size}, seed=seed)
     room, config = "######\n#@ $.#\n#    #\n######", SokobanConfig(rows=4, cols=6, horizon=9)
     dump(tmp_path / "a" / "Sokoban_seed_1", SokobanEnv(config), room, turns, {"dim_room": [4, 6]})
     dump(

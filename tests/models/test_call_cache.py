@@ -19,9 +19,11 @@ import pytest
 from pivot.core.errors import PolicyError
 from pivot.core.identity import digest
 from pivot.core.messages import EncodedFrame
+from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
+from pivot.flows import preflight
 from pivot.models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
 from pivot.models.cache import CachedModel, CallCache, request_facts
 from pivot.models.openai import model as openai_model
@@ -248,7 +250,9 @@ def _answers(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(json.loads(request), json.loads(answer)) for request, answer in rows]
 
 
-def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with served() as server:
         server.about_model = {"root": "runs/checkpoint-1"}
         service = {"base_url": server.url, "cache": str(tmp_path / "c"), "price_in": 1.0, "price_out": 10.0}
@@ -268,6 +272,12 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path:
     assert usage.cost == pytest.approx(requests * (100 * 1.0 + 20 * 10.0) / 1e6)
     card = (tmp_path / "first" / "dataset" / "README.md").read_text()
     assert f"| student | {requests} | 0 | 0 | {requests} | {100 * requests} | {20 * requests} |" in card
+    checked = list[Any]()
+    monkeypatch.setattr(preflight, "preflight_models", lambda run, **roles: checked.append((run, roles)))
+    grown = [make_config(config | {"environments": {"sokoban": {"tasks": n}}, "tasks_per_shard": 2}) for n in (1, 2)]
+    for each in grown:  # a finished store that grows by a task of its last shard needs the server again
+        preflight.preflight_build(Store(tmp_path / "first", each))
+    assert [(run.config, roles) for run, roles in checked] == [(grown[1], {"policy": True, "writer": False})]
 
 
 def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) -> None:
