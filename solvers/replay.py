@@ -4,7 +4,7 @@ It shares no code with the search that made the label and never restores a state
 and all actions from the start. What needs more steps than allowed is undecided.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -125,7 +125,8 @@ class Game:
         start = self.play(())[0]
         plans: dict[Hashable, tuple[str, ...]] = {start: ()}
         after: dict[Hashable, list[Hashable]] = {}
-        for key in _growing(plans):
+        order = [start]
+        for key in order:  # grows
             if self.turns is not None and len(plans[key]) >= self.turns:
                 break
             after[key] = []
@@ -137,8 +138,9 @@ class Game:
                 if len(plan) - 1 in self.illegal:
                     target = ILLEGAL
                 after[key].append(target)
-                if target not in (WON, _OVER, ILLEGAL):
-                    plans.setdefault(target, plan)
+                if target not in (WON, _OVER, ILLEGAL) and target not in plans:
+                    plans[target] = plan
+                    order.append(target)
         self._turns, waiting, turns = {WON: 0}, set(after), 0
         while True:
             turns += 1
@@ -170,17 +172,6 @@ class Game:
             plan.append(list(self.actions)[place])
             key = self.following(key)[place]
         return tuple(plan)
-
-
-def _growing(plans: Mapping[Hashable, Any]) -> Iterator[Hashable]:
-    """Yield the keys of a mapping in insertion order, including keys added meanwhile."""
-    order: list[Hashable] = []
-    place = 0
-    while place < len(plans):
-        if place == len(order):
-            order = list(plans)
-        yield order[place]
-        place += 1
 
 
 def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) -> Proof:

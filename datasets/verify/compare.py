@@ -128,12 +128,9 @@ def contrast(name: str, stored: Any, derived: Any) -> str:
 
 
 def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """Return the first index at which two sequences differ, by bisection: texts may have millions of characters."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
-    return low
+    """Return the first index at which two sequences differ, or the length of the shorter one."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _cells(

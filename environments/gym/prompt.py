@@ -5,6 +5,7 @@ from typing import Any
 
 from ...solvers.closure.game import Level
 from ..base import EnvProfile, Task
+from ..prompts import message
 from ..turns import HistoryEntry, StudentPrompt
 
 
@@ -48,12 +49,7 @@ class GymPrompt(StudentPrompt):
             "Reply in exactly this form, with your thoughts and your action in place of the dots:\n"
             f"<think>...</think><{tag}>...</{tag}>"
         )
-        content = [
-            {"type": "text", "text": before},
-            {"type": "image", "frame_id": frame_id},
-            {"type": "text", "text": closing},
-        ]
-        return ({"role": "user", "content": content},)
+        return message(before, frame_id, closing)
 
 
 PROMPT = GymPrompt()

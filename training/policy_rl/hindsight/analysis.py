@@ -1,6 +1,7 @@
 """The analysis of the failures of an update, by the Analyzer or the solver, and the training samples made from it."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -244,16 +245,11 @@ def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: 
 
 def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
     """Return the number of tokens of a reply up to the end of the thoughts; 0 where they are never closed."""
-    if CLOSED not in in_think_tags(decode(tokens)):
-        return 0
-    low, high = 1, len(tokens)
-    while low < high:
-        middle = (low + high) // 2
-        if CLOSED in in_think_tags(decode(tokens[:middle])):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def closed(count: int) -> bool:
+        return CLOSED in in_think_tags(decode(tokens[:count]))
+
+    return bisect_left(range(len(tokens)), True, lo=1, key=closed) if closed(len(tokens)) else 0
 
 
 # Skills of the arm ``sdar``: a frozen larger model sees all frames of an episode and writes advice in its own words. It
