@@ -5,14 +5,17 @@ of different scorers are not comparable. A store has one setting per environment
 """
 
 import threading
+from collections.abc import Mapping
 from functools import lru_cache
 
 from ....core.errors import ConfigError
 from .base import Score, Scorer
+from .perceptual import PerceptualScorer
 from .pixel import PixelScorer
 
-SCORERS = ("pixel", "dino+dreamsim")
-"""Names of the scorers."""
+SCORERS: Mapping[str, type[Scorer]] = {kind.name: kind for kind in (PixelScorer, PerceptualScorer)}
+"""Scorers by name."""
+_LOADING = threading.Lock()
 
 
 def scorer_version(name: str) -> str:
@@ -21,13 +24,9 @@ def scorer_version(name: str) -> str:
     Raises:
         ConfigError: the scorer is unknown.
     """
-    if name == PixelScorer.name:
-        return PixelScorer.version
-    if name == "dino+dreamsim":
-        from .perceptual import PerceptualScorer  # noqa: PLC0415
-
-        return PerceptualScorer.version
-    raise ConfigError(f"unknown scorer {name!r}; known: {', '.join(SCORERS)}")
+    if name not in SCORERS:
+        raise ConfigError(f"unknown scorer {name!r}; known: {', '.join(SCORERS)}")
+    return SCORERS[name].version
 
 
 def load_scorer(name: str, options: tuple[tuple[str, str], ...] = ()) -> Scorer:
@@ -36,22 +35,14 @@ def load_scorer(name: str, options: tuple[tuple[str, str], ...] = ()) -> Scorer:
     Raises:
         ConfigError: the scorer is unknown.
     """
+    scorer_version(name)
     with _LOADING:
         return _scorer(name, options)
 
 
-_LOADING = threading.Lock()
-
-
 @lru_cache(maxsize=4)
 def _scorer(name: str, options: tuple[tuple[str, str], ...]) -> Scorer:
-    if name == PixelScorer.name:
-        return PixelScorer()
-    if name == "dino+dreamsim":
-        from .perceptual import PerceptualScorer  # noqa: PLC0415
-
-        return PerceptualScorer(**dict(options))
-    raise ConfigError(f"unknown scorer {name!r}; known: {', '.join(SCORERS)}")
+    return SCORERS[name](**dict(options))
 
 
 __all__ = ["SCORERS", "Score", "Scorer", "load_scorer", "scorer_version"]

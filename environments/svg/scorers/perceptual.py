@@ -5,8 +5,8 @@ last layer of a DINOv2 model of transformers, including the class token, after t
 DreamSim score is one minus the distance defined by the dreamsim package, which is one minus the cosine of its
 embeddings. Models are loaded at the first score, from a local folder or the hub, onto the GPU if there is one.
 
-Embeddings are cached, and pictures that several threads wait for share a batch. The composition of batches therefore
-depends on timing, and so do the last bits of a score: scores are rounded, and do not repeat exactly.
+Embeddings are cached. The last bits of a score depend on the device and on the batch: scores are rounded, and do not
+repeat exactly.
 """
 
 import contextlib
@@ -63,11 +63,8 @@ class PerceptualScorer(Scorer):
         self.dreamsim_weights = dreamsim_weights
         self.device = device
         self._models: tuple[Embed, Embed] | None = None
-        self._computing = threading.Lock()
-        """Lock of the thread that uses the models."""
         self._lock = threading.Lock()
-        """Lock of the next two attributes."""
-        self._waiting: dict[bytes, Frame] = {}
+        """Lock of the models and of their embeddings."""
         self._kept: OrderedDict[bytes, tuple[NDArray[Any], NDArray[Any]]] = OrderedDict()
 
     def score(self, target: Frame, canvases: Sequence[Frame]) -> list[Score]:
@@ -87,21 +84,13 @@ class PerceptualScorer(Scorer):
         return scores
 
     def _embedded(self, pictures: Mapping[bytes, Frame]) -> dict[bytes, tuple[NDArray[Any], NDArray[Any]]]:
-        """Return both models' embeddings of every picture, batched with requests of other threads."""
-        while True:
-            with self._lock:
-                missing = {key: picture for key, picture in pictures.items() if key not in self._kept}
-                if not missing:
-                    for key in pictures:
-                        self._kept.move_to_end(key)
-                    return {key: self._kept[key] for key in pictures}
-                self._waiting |= missing
-            with self._computing:
-                with self._lock:  # another thread may have computed some of these embeddings meanwhile
-                    batch = {key: picture for key, picture in self._waiting.items() if key not in self._kept}
-                    self._waiting = {}
-                if batch:
-                    self._compute(batch)
+        """Return both models' embeddings of every picture."""
+        with self._lock:
+            for key in pictures.keys() & self._kept.keys():
+                self._kept.move_to_end(key)
+            if missing := {key: picture for key, picture in pictures.items() if key not in self._kept}:
+                self._compute(missing)
+            return {key: self._kept[key] for key in pictures}
 
     def _compute(self, pictures: Mapping[bytes, Frame]) -> None:
         if self._models is None:
@@ -113,10 +102,9 @@ class PerceptualScorer(Scorer):
         for start in range(0, len(items), BATCH):
             part = items[start : start + BATCH]
             vectors = [embed([picture for _, picture in part]) for embed in self._models]
-            with self._lock:
-                self._kept |= zip([key for key, _ in part], zip(*vectors, strict=True), strict=True)
-                while len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
+            self._kept |= zip([key for key, _ in part], zip(*vectors, strict=True), strict=True)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
 
 
 def _key(picture: Frame) -> bytes:

@@ -300,18 +300,17 @@ def test_large_batches_are_split_and_nothing_is_embedded_twice(
     assert scorer.score(canvases[0], []) == []
 
 
-def test_threads_share_batches_and_the_models(checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:
+def test_threads_share_embeddings_and_the_models(checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:
     from pivot.environments.svg.scorers.perceptual import PerceptualScorer
 
     pictures = [target(seed) for seed in range(8)]
     scorer = PerceptualScorer(str(checkpoint), device="cpu")
     alone = [PerceptualScorer(str(checkpoint), device="cpu").score(pictures[0], [each])[0] for each in pictures]
-    dreamsim_stand_in.update(seconds=0.2, batches=[], loads=0)
+    dreamsim_stand_in.update(batches=[], loads=0)
     with ThreadPoolExecutor(8) as threads:
         together = list(threads.map(lambda each: scorer.score(pictures[0], [each])[0], pictures))
     assert dreamsim_stand_in["loads"] == 1
     assert sum(dreamsim_stand_in["batches"]) == 8, "the target once, every canvas once"
-    assert len(dreamsim_stand_in["batches"]) <= 3, "all that came while the first was computed went together"
     for one, other in zip(alone, together, strict=True):
         assert one.average == pytest.approx(other.average, abs=2e-6)
 
