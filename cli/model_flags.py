@@ -20,7 +20,7 @@ from ..models.base import ModelOptions
 from ..models.service import Service
 from ..training.evaluation.config import AskedModel
 from .from_config import Flag, Form, key_and_value, parameter
-from .values import Values, plain
+from .values import Values
 
 OPTIONS = "Model of the policy (--policy openai or transformers)"
 SERVER = "Model server (does not affect the data)"
@@ -173,9 +173,9 @@ class PartFlags:
             types["service"] = kind.service_type
         for key, settings in types.items():
             # This also finds a missing model, which is the only required option of a model.
-            checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ")
+            checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ").model_dump(mode="json")
             if key in part:
-                part[key] = {name: plain(getattr(checked, name)) for name in part[key]}
+                part[key] = {name: checked[name] for name in part[key]}
 
 
 Asked = TypeVar("Asked", bound=AskedModel)
@@ -202,5 +202,5 @@ class AskedForm(Form[Asked]):
         if not config.service:
             return config
         kind = plugins.load("models", config.backend_name).service_type
-        settings = values.read(kind, ("service",), "service setting ")
-        return config.model_copy(update={"service": {key: plain(getattr(settings, key)) for key in config.service}})
+        settings = values.read(kind, ("service",), "service setting ").model_dump(mode="json")
+        return config.model_copy(update={"service": {key: settings[key] for key in config.service}})

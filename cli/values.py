@@ -3,7 +3,6 @@
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,19 +152,6 @@ def setting_of(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def plain(value: Any) -> Any:
-    """Return a value of a config as the plain data of files."""
-    if isinstance(value, BaseModel):
-        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, Enum):
-        return value.value
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def read_file(path: Address) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import re
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from ..core.errors import SECRET_WORDS, ConfigError, masked
+from ..core.errors import ConfigError, masked
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
@@ -22,12 +22,13 @@ def bare_url(url: str) -> str:
     Raises:
         ConfigError: ``url`` is not an address of a web server, or holds a login or a key.
     """
+    text = str(url).strip()
     refusal = ConfigError(
-        f"base URL {str(url).rpartition('@')[2]!r} is not an address of a server; expected for example "
+        f"base URL {text.rpartition('@')[2]!r} is not an address of a server; expected for example "
         "--base-url http://localhost:8000/v1"
     )
     try:
-        parts = urlsplit(str(url).strip())
+        parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
         raise refusal from None  # its message holds the URL with its credentials
@@ -36,22 +37,12 @@ def bare_url(url: str) -> str:
         raise refusal
     bare_host = f"[{host}]" if ":" in host else host
     place = bare_host if port is None else f"{bare_host}:{port}"
-    if parts.username is not None or parts.password is not None:
+    if masked(text) != text:
         raise ConfigError(
-            f"base URL of {place} has a login, which would be stored; give the server's key as {KEY_VARIABLE} instead"
-        )
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    for name, _ in query:
-        if re.split(r"[-_.]", name.lower())[-1].endswith(SECRET_WORDS):
-            raise ConfigError(
-                f"base URL of {place} has a key in its query ({name}=...), where it would be stored; give it as "
-                f"{KEY_VARIABLE} instead"
-            )
-    if masked(parts.path) != parts.path or masked(parts.query) != parts.query:
-        raise ConfigError(
-            f"base URL of {place} has a key in its path or query, where it would be stored; give it as {KEY_VARIABLE} "
+            f"base URL of {place} has a login or a key, which would be stored; give the server's key as {KEY_VARIABLE} "
             "instead"
         )
+    query = parse_qsl(parts.query, keep_blank_values=True)
     return urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
 
 

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -29,7 +30,7 @@ from .fields import NAMED, UNNAMED, lacking, suspect, words_of
 from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, is_same_model, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
-PACKAGES = ("openai", "httpx2", "tenacity")
+PACKAGES = ("openai", "httpx2")
 """Packages of the extra."""
 
 ERROR_BYTES = 300
@@ -97,7 +98,7 @@ class OpenAIModel(ChatModel):
         self.revision = revision
         self.service = service or Service()
         self.limit = AdaptiveLimit(self.service.max_concurrency, _taken.get(self.service.base_url, START))
-        self._sdk, self._http, self._tenacity = (need(package, "openai") for package in PACKAGES)
+        self._sdk, self._http = (need(package, "openai") for package in PACKAGES)
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
         self._proxy = proxy_of(self.service.base_url)
@@ -121,52 +122,31 @@ class OpenAIModel(ChatModel):
         if not self._contacted:
             await self.contact()
         answers_before = self._breaker.answers
-
-        def has_had_enough(state: Any) -> bool:
-            # While no request is answered the breaker decides, not the number of tries: the server may be restarting.
-            works = self._breaker.answers > answers_before or state.outcome.exception().broken_off
-            return state.attempt_number >= self.service.tries and works
-
-        asked_for = 0.0  # the waiting time of the server's last Retry-After, which no recovery shortens
-
-        def pause(state: Any) -> float:
-            nonlocal asked_for
-            asked_for = state.outcome.exception().retry_after or 0.0
-            request.sent.failure = str(state.outcome.exception())
-            return self._pause(state)
-
-        async def sleep(seconds: float) -> None:
-            await asyncio.sleep(asked_for)
-            await self._breaker.pause(seconds - asked_for)
-
-        retrying = self._tenacity.AsyncRetrying(
-            retry=self._tenacity.retry_if_exception_type(_TryAgainError),
-            wait=pause,
-            stop=has_had_enough,
-            sleep=sleep,
-            reraise=True,
-        )
-        try:
-            async for attempt in retrying:
-                with attempt:
-                    return self._chat_answer(request, *await self._try(request))
-        except (_TryAgainError, PolicyError) as error:
-            sent, where = request.sent, self.service.base_url
-            report = {"attempts": sent.tries, "answered": False, "broken_off": sent.broken_off}
-            if not isinstance(error, _TryAgainError):
-                raise PolicyError(str(error), report) from error
-            if error.broken_off:
-                self._breaker.refused(BROKEN_OFF, str(error))
-            kind = BrokenOffError if error.broken_off else PolicyError
-            raise kind(f"no answer from {where} in {sent.tries} tries (last: {error})", report) from error
+        for attempt in count(1):
+            try:
+                return self._chat_answer(request, *await self._try(request))
+            except _TryAgainError as error:
+                request.sent.failure = str(error)
+                # While nothing is answered the breaker decides, not the number of tries: the server may be restarting.
+                works = self._breaker.answers > answers_before or error.broken_off
+                if attempt >= self.service.tries and works:
+                    raise self._unanswered(request, error) from error
+                asked_for = error.retry_after or 0.0  # no recovery shortens what the server asked for
+                doubled = self.service.pause_seconds * 2 ** min(attempt - 1, 30)
+                pause = min(doubled, self.service.longest_pause) * self._jitter.uniform(0.5, 1.0)
+                await asyncio.sleep(asked_for)
+                await self._breaker.pause(max(pause - asked_for, 0.0))
+            except PolicyError as error:
+                raise PolicyError(str(error), _unanswered_call(request)) from error
         raise AssertionError("the loop above returns or raises")
 
-    def _pause(self, state: Any) -> float:
-        """Return the seconds before the next try: doubling, randomised, never less than the server asked for."""
-        error = state.outcome.exception()
-        doubled = self.service.pause_seconds * 2 ** min(state.attempt_number - 1, 30)
-        drawn = min(doubled, self.service.longest_pause) * self._jitter.uniform(0.5, 1.0)
-        return max(drawn, error.retry_after or 0.0)
+    def _unanswered(self, request: ChatRequest, error: _TryAgainError) -> PolicyError:
+        """Return the error of a request that is given up after failures which might have been temporary."""
+        if error.broken_off:
+            self._breaker.refused(BROKEN_OFF, str(error))
+        kind = BrokenOffError if error.broken_off else PolicyError
+        message = f"no answer from {self.service.base_url} in {request.sent.tries} tries (last: {error})"
+        return kind(message, _unanswered_call(request))
 
     def _chat_answer(
         self, request: ChatRequest, answer: WireAnswer, seconds: float, without: frozenset[str]
@@ -468,6 +448,10 @@ class OpenAIModel(ChatModel):
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+def _unanswered_call(request: ChatRequest) -> dict[str, Any]:
+    return {"attempts": request.sent.tries, "answered": False, "broken_off": request.sent.broken_off}
 
 
 def checkpoint_of(row: Mapping[str, Any]) -> str | None:

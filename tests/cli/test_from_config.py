@@ -22,7 +22,6 @@ from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
 from pivot.cli.train import RL, SFT
-from pivot.cli.values import plain
 from pivot.cli.verify import OPTIONS as VERIFY
 from pivot.core.errors import ConfigError, PivotError
 from pivot.core.storage import Url
@@ -193,6 +192,19 @@ def _words_of(leaf: Leaf, name: str, flag: Flag, value: Any) -> list[str]:
             f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()
         ],
     }[leaf.shape]()
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a config as the plain data of files."""
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, Enum):
+        return value.value
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def _words_of_run(config: RunConfig) -> list[str]:

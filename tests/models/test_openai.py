@@ -329,9 +329,9 @@ def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.Monke
     assert KEY not in str(wrong.value)
 
 
-@pytest.mark.parametrize("login", [f"me:{KEY}@", f"{KEY}@", "@"])
+@pytest.mark.parametrize("login", [f"me:{KEY}@", f"{KEY}@"])
 def test_a_login_in_the_address_is_refused_because_addresses_are_stored(login: str) -> None:
-    with pytest.raises(ConfigError, match=r"127.0.0.1:8000 has a login, .* OPENAI_API_KEY") as refused:
+    with pytest.raises(ConfigError, match=r"127.0.0.1:8000 has a login or a key, .* OPENAI_API_KEY") as refused:
         Service(base_url=f"http://{login}127.0.0.1:8000/v1/")
     assert KEY not in str(refused.value)
 
@@ -354,7 +354,7 @@ def test_the_query_of_an_address_is_kept_and_goes_with_every_request() -> None:
     "name", ["key", "api-key", "apikey", "access_token", "sig", "client.secret", "X-Amz-Signature"]
 )
 def test_a_key_in_the_query_is_refused_because_addresses_are_stored(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"has a key in its query .*{name}=\\.\\.\\..* OPENAI_API_KEY") as refused:
+    with pytest.raises(ConfigError, match=r"localhost has a login or a key, .* OPENAI_API_KEY") as refused:
         Service(base_url=f"http://localhost/v1?a=1&{name}={KEY}")
     assert KEY not in str(refused.value)
 
