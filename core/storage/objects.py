@@ -62,7 +62,7 @@ class ObjectStorage(Storage):
         """Use ``root``; no request is sent yet."""
         self.root = root
         self._lease = root.lease
-        self._listed = _listed(root.text, root.lease) if root.lease else _Listed()
+        self._listed = _listed(root.text, root.lease) if root.lease else dict[str, dict[str, Stat]]()
         self._prefetched: dict[str, bytes] = {}
 
     @property
@@ -127,8 +127,21 @@ class ObjectStorage(Storage):
             raise
 
     def cached_stat(self, name: str) -> Stat | None:
-        """Return the result of :meth:`stat` from the first listing of its folder or from our own last write."""
-        return self._listed.of(name, self)
+        """Return the result of :meth:`stat` from the first listing of its folder and our own writes since then."""
+        folder, slash, _ = name.rpartition("/")
+        if not slash:
+            return self.stat(name)
+        if folder not in self._listed:
+            self._listed[folder] = self.listing(folder)
+        return self._listed[folder].get(name)
+
+    def _note(self, name: str, stat: Stat | None) -> None:
+        """Keep the listings true after a write of our own."""
+        for folder, listed in list(self._listed.items()):
+            if stat is None:
+                listed.pop(name, None)
+            elif name.startswith(f"{folder}/"):
+                listed[name] = stat
 
     @contextlib.contextmanager
     def prefetch(self, folder: str) -> Iterator[None]:
@@ -215,7 +228,7 @@ class ObjectStorage(Storage):
         self._fence()
         with self._explained("write", name):
             put = _library().put(self._client, name, content, chunk_size=PART)
-        self._listed.note(name, Stat(len(content), put["e_tag"] or ""))
+        self._note(name, Stat(len(content), put["e_tag"] or ""))
         return FileRecord(hashlib.sha256(content).hexdigest(), len(content))
 
     def _check_name(self, name: str) -> None:
@@ -235,7 +248,7 @@ class ObjectStorage(Storage):
             if names:
                 _library().delete(self._client, names)
         for each in names:
-            self._listed.note(each, None)
+            self._note(each, None)
 
     # Replacing
 
@@ -247,7 +260,7 @@ class ObjectStorage(Storage):
                 _library().copy(self._client, source, target)
             except FileNotFoundError:
                 return
-        self._listed.forget()
+        self._listed.clear()
         self.delete(source)
 
     def folder_id(self, folder: str) -> str:
@@ -267,7 +280,7 @@ class ObjectStorage(Storage):
             ]
             for copy in copies:
                 copy.result()
-        self._listed.forget()
+        self._listed.clear()
         for name in sorted(self.listing(target).keys() - {f"{target}/{name}" for name in names}):
             self.delete(name)
         self.delete(source)
@@ -329,36 +342,11 @@ class _Lock:
             return library.head(self._client, _CLOCK)["last_modified"]
 
 
-class _Listed:
-    """Cache of listings and own writes while a run holds the lock, per folder."""
-
-    def __init__(self) -> None:
-        self._folders: dict[str, Mapping[str, Stat]] = {}
-        self._own: dict[str, Stat | None] = {}
-
-    def of(self, name: str, storage: ObjectStorage) -> Stat | None:
-        if name in self._own:
-            return self._own[name]
-        folder, slash, _ = name.rpartition("/")
-        if not slash:
-            return storage.stat(name)
-        if folder not in self._folders:
-            self._folders[folder] = storage.listing(folder)
-        return self._folders[folder].get(name)
-
-    def note(self, name: str, stat: Stat | None) -> None:
-        self._own[name] = stat
-
-    def forget(self) -> None:
-        self._folders.clear()
-        self._own.clear()
-
-
 @lru_cache(maxsize=256)
-def _listed(address: str, lease: str) -> _Listed:
-    """Return the cache of this process for an address under a lease."""
+def _listed(address: str, lease: str) -> dict[str, dict[str, Stat]]:
+    """Return the listings of this process for an address under a lease, by folder."""
     del address, lease
-    return _Listed()
+    return {}
 
 
 class _Ranges(io.RawIOBase):

@@ -9,11 +9,10 @@ import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ...core.errors import ConfigError, PivotError
 from ..address import api_key, split_query
@@ -36,43 +35,26 @@ _NO_PROXY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """A proxy that an environment variable names; every refusal on the way may be the proxy's."""
-
-    variable: str
-    scheme: str
-    place: str
-    """Host and port."""
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
-    def __str__(self) -> str:
-        """Return the proxy's address without its credentials, for messages."""
-        return f"the proxy {self.scheme}://{self.place} of {self.variable}, which NO_PROXY=HOST leaves out"
-
-
-def proxy_of(url: str) -> Proxy | None:
-    """Return the proxy for a server from the environment variables; None for a direct connection.
+def proxy_of(url: str) -> str | None:
+    """Return the proxy for a server and the variable that names it, without its login; None for a direct connection.
 
     Raises:
         ConfigError: the variable does not hold an address.
     """
     server, named = urlsplit(url), urllib.request.getproxies()
-    if urllib.request.proxy_bypass(server.netloc):
+    scheme = next((each for each in (server.scheme, "all") if named.get(each)), None)
+    if scheme is None or urllib.request.proxy_bypass(server.netloc):
         return None
-    for scheme in (server.scheme, "all"):
-        if address := named.get(scheme):
-            try:
-                parts = urlsplit(address if "://" in address else f"http://{address}")
-                place = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-            except ValueError:
-                raise ConfigError(_NO_PROXY) from None
-            secrets = tuple(each for each in (parts.password, unquote(parts.password or "")) if each)
-            return Proxy(f"{scheme.upper()}_PROXY", parts.scheme.lower(), place, secrets)
-    return None
+    address = named[scheme]
+    try:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        place = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+    except ValueError:
+        raise ConfigError(_NO_PROXY) from None
+    return f"{parts.scheme.lower()}://{place} of {scheme.upper()}_PROXY"
 
 
-def connect(service: Service, proxy: Proxy | None = None) -> Any:
+def connect(service: Service, proxy: str | None = None) -> Any:
     """Return an ``AsyncOpenAI`` client for a server behind ``proxy``; nothing is sent yet.
 
     Raises:
@@ -86,7 +68,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
     # On aiohttp, which the extra installs, the SDK's client takes half the time of its default.
     # But it sends HTTP to proxies of every other kind, which then never answer.
-    fast = find_spec("aiohttp") is not None and (proxy is None or proxy.scheme in ("http", "https"))
+    fast = find_spec("aiohttp") is not None and (proxy is None or proxy.startswith("http"))
     client_type = sdk.DefaultAioHttpClient if fast else sdk.DefaultAsyncHttpxClient
     try:
         client = client_type(

@@ -102,8 +102,8 @@ class OpenAIModel(ChatModel):
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
         self._proxy = proxy_of(self.service.base_url)
-        self._way = "" if self._proxy is None else f", through {self._proxy}"
-        self._secrets = [*secrets_of(self.service.key_variable), *(() if self._proxy is None else self._proxy.secrets)]
+        self._way = f", through the proxy {self._proxy}, which NO_PROXY=HOST leaves out" if self._proxy else ""
+        self._secrets = secrets_of(self.service.key_variable)
         self._jitter = Random()  # pauses do not affect the data
         self._client: Any = None
         self._contacted = False

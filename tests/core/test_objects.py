@@ -122,7 +122,7 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
         assert requests == ["list"]
         # After a write by another process of the run, the earlier listing proves nothing.
         other = open_storage(address)
-        other._listed = objects._Listed()  # pyright: ignore[reportAttributeAccessIssue]
+        other._listed = {}  # pyright: ignore[reportAttributeAccessIssue]
         records[names[0]] = other.write_bytes(names[0], b"new")
         fresh = other.stat(names[0])
         assert fresh is not None
