@@ -1,15 +1,16 @@
 """Answers of plugins, checked against the contract of their group where they enter PIVOT.
 
 A contract class lists in ``answers`` what its methods and properties return. A third party's subclass gets every
-method that is listed there wrapped when the class is made: an answer that does not fit raises one :class:`PluginError`
-that names the field, its value, what was expected and the entry point. PIVOT's own plugins are not wrapped; the
-inherited contract tests check them.
+method that is listed there wrapped when the class is made: an answer that does not fit, and a call of ``sys.exit``,
+raise one :class:`PluginError` that names the field, its value, what was expected and the entry point. PIVOT's own
+plugins are not wrapped; the inherited contract tests check them.
 """
 
 import inspect
 import json
 import reprlib
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, NamedTuple, cast
@@ -231,6 +232,17 @@ def refuse(part: Any, method: str, misfit: Misfit) -> PluginError:
     return PluginError(f"{origin_of(part)} answered {field} = {misfit}; fix or uninstall that package")
 
 
+@contextmanager
+def _refuse_exit(part: Any, method: str) -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise PluginError(
+            f"{origin_of(part)} called sys.exit({shown(error.code)}) in {method}(), expected an answer or an "
+            "exception; fix or uninstall that package"
+        ) from error
+
+
 class Contract:
     """Base of the contracts of all groups."""
 
@@ -243,7 +255,8 @@ class Contract:
         if cls.__module__.partition(".")[0] == _PACKAGE:
             return
         for name, defined in list(vars(cls).items()):
-            if answer := _declared(cls, name):
+            answer = _declared(cls, name)
+            if answer is not None or name == "__init__":
                 setattr(cls, name, _wrapped(name, defined, answer))
 
     @classmethod
@@ -281,7 +294,7 @@ def _declared(cls: type, name: str) -> Answer | None:
     return next((terms.answers[name] for terms in _terms(cls) if name in terms.answers), None)
 
 
-def _wrapped(name: str, defined: Any, answer: Answer) -> Any:
+def _wrapped(name: str, defined: Any, answer: Answer | None) -> Any:
     if isinstance(defined, (classmethod, staticmethod)):
         return type(defined)(_wrapped(name, cast(Any, defined).__func__, answer))
     if isinstance(defined, property):
@@ -290,16 +303,21 @@ def _wrapped(name: str, defined: Any, answer: Answer) -> Any:
         return defined
 
     def checked(part: Any, value: Any, arguments: tuple[Any, ...]) -> Any:
-        check_answer(part, name, answer, value, *arguments)
+        if answer is not None:
+            check_answer(part, name, answer, value, *arguments)
         return value
 
     @wraps(defined)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        return checked(self, defined(self, *arguments, **named), arguments)
+        with _refuse_exit(self, name):
+            value = defined(self, *arguments, **named)
+        return checked(self, value, arguments)
 
     @wraps(defined)
     async def wait(self: Any, *arguments: Any, **named: Any) -> Any:
-        return checked(self, await defined(self, *arguments, **named), arguments)
+        with _refuse_exit(self, name):
+            value = await defined(self, *arguments, **named)
+        return checked(self, value, arguments)
 
     return wait if inspect.iscoroutinefunction(defined) else call
 

@@ -128,7 +128,8 @@ class InspectImporter(Importer):
         else:
             text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
             sample = validated(TypeAdapter(_Sample), text)
-        messages = [_message(each, sample.attachments) for each in sample.messages]
+        attachments = _Attachments(sample.attachments)
+        messages = [_message(each, attachments) for each in sample.messages]
         kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
         kept |= {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
         facts = {"success": _success(sample.scores), **sample.metadata, "inspect": kept}
@@ -165,23 +166,38 @@ def _content(path: Path, info: zipfile.ZipInfo) -> bytes:
     return content
 
 
-def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
+class _Attachments:
+    """Attachments of a sample, which make at most ``MOST_BYTES`` characters of its messages."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts, self._left = texts, MOST_BYTES
+
+    def put_into(self, value: Any) -> Any:
+        """Replace references to attachments in a text; a reference to a missing one is kept.
+
+        Raises:
+            UnreadableError: the messages would become too long.
+        """
+        if not isinstance(value, str):
+            return value
+        self._left -= sum(len(self._texts.get(name, "")) for name in _ATTACHMENT.findall(value))
+        if self._left < 0:
+            raise UnreadableError(f"its messages have more than {MOST_BYTES >> 20} MiB with their attachments in place")
+        return _ATTACHMENT.sub(lambda match: self._texts.get(match[1], match[0]), value)
+
+
+def _message(raw: Mapping[str, Any], attachments: _Attachments) -> Message:
     """Return a message with its attachments in place."""
     content = raw.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     return message_of({**raw, "content": [_part(part, attachments) for part in parts]}, [])
 
 
-def _part(part: Any, attachments: Mapping[str, str]) -> dict[str, Any]:
-    """Return a part of a message with its attachments in place; a reference to a missing one is kept."""
+def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:
+    """Return a part of a message with its attachments in place."""
     if not isinstance(part, dict):
         raise UnreadableError(f"found a part of type {type(part).__name__}, expected an object")
-    return {
-        name: _ATTACHMENT.sub(lambda match: attachments.get(match[1], match[0]), value)
-        if isinstance(value, str)
-        else value
-        for name, value in part.items()
-    }
+    return {name: attachments.put_into(value) for name, value in part.items()}
 
 
 def _success(scores: Mapping[str, Mapping[str, Any]] | None) -> bool | None:

@@ -411,6 +411,17 @@ def test_the_message_says_what_is_wrong(answer: Any, said: str, register: Callab
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("group", sorted(CONTRACTS.keys() - {"chat"}))
+def test_an_exit_is_an_error_of_the_plugin(group: str, register: Callable[[str, Any], Any]) -> None:
+    def leave(name: str) -> Any:
+        raise SystemExit(3)
+
+    part = register(group, toy(group, leave))
+    slot = next(slot for slot in SLOTS if slot.group == group)
+    with pytest.raises(PluginError, match=r"'toy' \(toys:Toy, from toy-dist\) called sys.exit\(3\) in "):
+        ask(part, slot)
+
+
 def test_an_interrupt_of_the_user_is_left_alone(register: Callable[[str, Any], Any]) -> None:
     def interrupt(name: str) -> Any:
         raise KeyboardInterrupt

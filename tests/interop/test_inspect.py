@@ -101,6 +101,19 @@ def test_oddities_are_reported(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("a.eval", "store")] == []
 
 
+def test_attachments_are_bounded_where_they_are_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "MOST_BYTES", 1 << 20)
+    many = [{"role": "user", "content": "attachment://a " * 300}, {"role": "assistant", "content": LOST[0]}]
+    spread = [{"role": "user", "content": "attachment://a"}] * 300 + many[1:]
+    bombs = [sample(messages=messages, attachments={"a": "x" * 10_000}) for messages in (many, spread)]
+    members = {f"samples/{n}_epoch_1.json": json.dumps(each).encode() for n, each in enumerate([*bombs, sample(*LOST)])}
+    result = pivot.import_rollouts(eval_file(tmp_path / "a.eval", members), tmp_path / "store", format="inspect")
+    assert [problem.detail for problem in result.problems] == [
+        "its messages have more than 1 MiB with their attachments in place"
+    ] * 2
+    assert result.episodes == 1
+
+
 def test_a_damaged_archive_is_left_out_alone(tmp_path: Path) -> None:
     good = eval_file(tmp_path / "a.eval", {"samples/1_epoch_1.json": json.dumps(sample(*LOST)).encode()})
     (tmp_path / "b.eval").write_bytes(good.read_bytes()[:300])
