@@ -14,9 +14,16 @@ Vocabulary = Literal["certificate", "paper"]
 """Label names of a target: those of the certificate, or those of the paper (see :mod:`.target`)."""
 
 
-def inside_frames(cells: Sequence[Sequence[str] | None]) -> Sequence[Sequence[str]]:
-    """Return the frames inside of each turn as an episode has them, from the column of its steps."""
-    return [tuple(cell or ()) for cell in cells] if any(cells) else ()
+_LISTED = {
+    **{"payloads": "payload", "infos": "info", "action_valid": "action_valid", "observations": "observation_text"},
+    **{"reply_outcomes": "reply_outcome", "finish_reasons": "finish_reason"},
+    "submission_outcomes": "submission_outcome",
+}
+"""Columns of steps by the field of an episode that lists their cells."""
+EPISODE_COLUMNS = ("episode_id", "env", "env_version", "task_id", "instruction", "initial_state", "horizon")
+"""Columns of texts and numbers that an episode has of its row."""
+STEP_COLUMNS = (*_LISTED.values(), "frame_id", "next_frame_id", "inside_frame_ids")
+"""Columns of steps that an episode is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,21 @@ class FailedEpisode:
     evidence: Sequence[str] = PLAYED
     """Confirmation of actions and level, words of ``Evidence`` (``rollouts/policies/imported.py``); empty for an
     import without any."""
+
+    @classmethod
+    def of(
+        cls, episode: Mapping[str, Any], steps: Mapping[str, Sequence[Any]], evidence: Sequence[str] = PLAYED
+    ) -> "FailedEpisode":
+        """Return an episode from its own fields and the :data:`STEP_COLUMNS` of its steps, one at least."""
+        cells: dict[str, Any] = {name: steps[column] for name, column in _LISTED.items()}
+        inside = steps["inside_frame_ids"]
+        return cls(
+            **episode,
+            **cells,
+            frame_ids=[*steps["frame_id"], *steps["next_frame_id"][-1:]],
+            inside=[tuple(cell or ()) for cell in inside] if any(inside) else (),
+            evidence=evidence,
+        )
 
     @property
     def num_steps(self) -> int:

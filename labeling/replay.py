@@ -126,23 +126,19 @@ class Replayer:
             DisagreementError: the episode cannot be re-executed that far.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        with self._guarded():
-            self._reset(episode.initial_state)
-            for t in range(steps):
-                self._step(t, episode.actions[t], episode.payloads[t])
-            return self._env.state_text()
+        return self.states(episode, steps)[-1]
 
     @property
     def draws_here(self) -> bool:
         """Whether pictures are drawn in this process, each time the same."""
         return not self._env.blocks and self._env.config.repeats_exactly
 
-    def states(self, episode: FailedEpisode) -> list[str]:
-        """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
+    def states(self, episode: FailedEpisode, steps: int | None = None) -> list[str]:
+        """Return the state texts ``s_0 .. s_T``, or those up to a step; the errors are those of :meth:`state_after`."""
         with self._guarded():
             self._reset(episode.initial_state)
             texts = [self._env.state_text()]
-            for t, action in enumerate(episode.actions):
+            for t, action in enumerate(episode.actions[:steps]):
                 self._step(t, action, episode.payloads[t])
                 texts.append(self._env.state_text())
             return texts

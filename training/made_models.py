@@ -98,7 +98,9 @@ def make_tiny_model(
     _check_empty(out)
     texts, targets, settings = _texts_of(data)
     rollouts = {env: _scripted(env, values, seed) for env, values in settings.items()}
-    acting = [text for records in rollouts.values() for text in _prompt_texts(records)]
+    prompts = [each for records in rollouts.values() for record in records for each in record.prompts.values()]
+    parts = [part for prompt in prompts for message in prompt.messages for part in message["content"]]
+    acting = [part["text"] for part in parts if part["type"] == "text"]
     replies = [_lesson(step) for records in rollouts.values() for step in _valid_steps(records)]
     whole = _shared([*texts, *acting], targets)
     tokenizer = bpe_tokenizer([*targets, *replies, *texts], MERGES, [*REPLY, *whole])
@@ -128,12 +130,6 @@ def _scripted(env: str, settings: dict[str, Any], seed: int) -> list[TaskRollout
     config = {"env": env, "settings": settings, "model": "none", "levels": 2 * LEVELS, "prompts": 1, "seed": seed}
     levels = plan_levels(make_rl_config(config))
     return roll_out(levels, levels.train[:LEVELS], ScriptedPolicy(), EPISODES)
-
-
-def _prompt_texts(records: Sequence[TaskRollouts]) -> list[str]:
-    prompts = (prompt for record in records for prompt in record.prompts.values())
-    parts = (part for prompt in prompts for message in prompt.messages for part in message["content"])
-    return [part["text"] for part in parts if part["type"] == "text"]
 
 
 def _valid_steps(records: Sequence[TaskRollouts]) -> list[Step]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ...core.plugins import Settings
 from ..store.schema import LABELS, Column, TableSchema
 from .base import CHAT, EPISODE, IMAGES, LABEL, LabelledShard, TrainerExporter, chat, provenance
 
@@ -25,7 +24,6 @@ class AnalyzerExporter(TrainerExporter):
 
     name: ClassVar[str] = "analyzer"
     summary: ClassVar[str] = "Each row is a failure as the Analyzer sees it: collage and log, with the target JSON."
-    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
         """Return the columns."""

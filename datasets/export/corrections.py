@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ...core.messages import bare_messages
-from ...core.plugins import Settings
 from ..store.schema import MESSAGES, Column, TableSchema
 from .base import IMAGES, LABEL, PROMPT, TURN, LabelledShard, PlanExporter, answer, provenance
 from .turns import ShardTurns
@@ -39,7 +38,6 @@ class CorrectionsExporter(PlanExporter):
         "Each row is one turn of a plan that still worked from the pivot of a failure: the agent's prompt, and a reply "
         "with the certified action."
     )
-    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
         """Return the columns."""

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ...core.messages import bare_messages
-from ...core.plugins import Settings
 from ..store.schema import MESSAGES, STRINGS, Column, TableSchema
 from .base import (
     IMAGES,
@@ -64,7 +63,6 @@ class PairsExporter(PlanExporter):
         "Each row is the pivot of a failure: the agent's prompt, its fatal reply (rejected), and a reply to the same "
         "prompt after which the goal was still within reach (chosen)."
     )
-    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
         """Return the columns."""

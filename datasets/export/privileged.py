@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from ...core.images import decode
 from ...core.messages import EncodedFrame, bare_messages, frames_in
-from ...core.plugins import Settings
 from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
 from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
 from .base import IMAGES, LABEL, PROMPT, TURN, LabelledEpisode, LabelledShard, TrainerExporter, provenance
@@ -42,7 +41,6 @@ class PrivilegedExporter(TrainerExporter):
     summary: ClassVar[str] = (
         "Each row is the pivot of a failure: the agent's prompt, and the same prompt with hindsight about the failure."
     )
-    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
         """Return the columns."""

@@ -392,18 +392,13 @@ def _refuse_other_labels(root: Address, run_file: str, version: int) -> None:
     Raises:
         StoreError: it has labels of other versions alone.
     """
-    versions = _label_versions(root)
+    names = open_storage(root / LABELS.name).entries()
+    versions = sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
     if versions and version not in versions:
         raise StoreError(
             f"{run_file}: the label version is {version}, but the labels in {root} are of version "
             f"{', '.join(map(str, versions))}; restore {RUN} from a copy"
         )
-
-
-def _label_versions(root: Address) -> list[int]:
-    """Return the label versions whose folders are there."""
-    names = open_storage(root / LABELS.name).entries()
-    return sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
 
 
 def open_once(root: Address, config: RunConfig) -> Store:

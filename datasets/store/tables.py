@@ -16,7 +16,7 @@ from ...core.errors import StoreError
 from ...core.messages import Call, EncodedFrame, PromptMessages, frames_in
 from ...core.records import from_row, to_row
 from ...environments.base import Task
-from ...labeling.episode import PLAYED, FailedEpisode, inside_frames
+from ...labeling.episode import PLAYED, STEP_COLUMNS, FailedEpisode
 from ...rollouts.base import Episode, Step, TaskRollouts
 from ...solvers.base import Certificate, Verdict
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
@@ -77,19 +77,7 @@ def steps_by_episode(rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
 _SHARED_COLUMNS = [each.name for each in fields(FailedEpisode) if each.name in EPISODES.names]
 FAILURE_COLUMNS = [*_SHARED_COLUMNS, "failed"]
 """Columns of episodes that :func:`failed_episodes` reads."""
-FAILURE_STEP_COLUMNS = [
-    "episode_id",
-    "observation_text",
-    "payload",
-    "action_valid",
-    "frame_id",
-    "next_frame_id",
-    "inside_frame_ids",
-    "info",
-    "finish_reason",
-    "reply_outcome",
-    "submission_outcome",
-]
+FAILURE_STEP_COLUMNS = ["episode_id", *STEP_COLUMNS]
 """Columns of steps that :func:`failed_episodes` reads."""
 
 
@@ -133,21 +121,9 @@ def failed_episodes(
         for info in cells["info"]:  # few are distinct
             if info not in infos:
                 infos[info] = parsed_cell({"episode_id": row["episode_id"], "info": info}, "info")
-        failed.append(
-            FailedEpisode(
-                **row | {"env_config": settings[text]},
-                payloads=cells["payload"],
-                infos=[infos[info] for info in cells["info"]],
-                action_valid=cells["action_valid"],
-                frame_ids=cells["frame_id"] + cells["next_frame_id"][-1:],
-                inside=inside_frames(cells["inside_frame_ids"]),
-                observations=cells["observation_text"],
-                reply_outcomes=cells["reply_outcome"],
-                finish_reasons=cells["finish_reason"],
-                submission_outcomes=cells["submission_outcome"],
-                evidence=PLAYED if confirmed is None else confirmed.get(row["episode_id"], ()),
-            )
-        )
+        cells["info"] = [infos[info] for info in cells["info"]]
+        evidence = PLAYED if confirmed is None else confirmed.get(row["episode_id"], ())
+        failed.append(FailedEpisode.of(row | {"env_config": settings[text]}, cells, evidence))
     return failed
 
 

@@ -24,7 +24,7 @@ from ...datasets.store.schema import EPISODES, FRAMES, LABELS, STEPS
 from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode, stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
-from ...labeling.episode import FailedEpisode, inside_frames
+from ...labeling.episode import EPISODE_COLUMNS, STEP_COLUMNS, FailedEpisode
 from ...labeling.replay import DisagreementError, Replays
 from ...solvers.base import DistanceMap, ExactSolver
 from ..probe.records import PROBE, SETTINGS_FILE, probe_file
@@ -266,21 +266,10 @@ def _retries_of(store: Store, shard: Shard) -> dict[str, list[Record]]:
 def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:
     """Return any episode in the form of solvers and replays; columns that are not JSON stay text."""
     settings = parsed(episode["env_config"])
-    return FailedEpisode(
-        episode_id=episode["episode_id"],
-        env=episode["env"],
-        env_version=episode["env_version"],
-        env_config=settings if isinstance(settings, dict) else {},
-        task_id=episode["task_id"],
-        instruction=episode["instruction"],
-        initial_state=episode["initial_state"],
-        horizon=episode["horizon"],
-        actions=[step["action"] for step in steps],
-        payloads=[step["payload"] for step in steps],
-        rewards=[step["reward"] for step in steps],
-        infos=[parsed(step["info"]) for step in steps],
-        action_valid=[step["action_valid"] for step in steps],
-        frame_ids=[step["frame_id"] for step in steps] + [step["next_frame_id"] for step in steps[-1:]],
-        inside=inside_frames([step["inside_frame_ids"] for step in steps]),
-        observations=[step["observation_text"] for step in steps],
+    cells = {name: [step[name] for step in steps] for name in STEP_COLUMNS}
+    return FailedEpisode.of(
+        {name: episode[name] for name in EPISODE_COLUMNS}
+        | {name + "s": [step[name] for step in steps] for name in ("action", "reward")}
+        | {"env_config": settings if isinstance(settings, dict) else {}},
+        cells | {"info": list(map(parsed, cells["info"]))},
     )

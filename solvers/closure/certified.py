@@ -236,12 +236,9 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._seen, reward, terminated, truncated, info = self.env.step(action)
         observation = self._seen
         was_lost, self._lost = self._lost, self._bounds()[0] > self._horizon - len(self._taken)
-        facts = self._facts() | {"is_pivot": self._lost and (not was_lost or self._pivot_at_start())}
+        at_start = len(self._taken) == 1  # step 0 is the pivot of a level that was out of reach from its start
+        facts = self._facts() | {"is_pivot": self._lost and (not was_lost or at_start)}
         return observation, reward, terminated, truncated, {**info, **facts}
-
-    def _pivot_at_start(self) -> bool:
-        """Return whether the level was out of reach from its start, so that step 0 is the pivot by convention."""
-        return len(self._taken) == 1
 
     def _bounds(self) -> tuple[float, float]:
         return self.graph.bounds(self.graph.walk(self._taken)[-1])

@@ -12,7 +12,7 @@ from ....core.messages import EncodedFrame, in_think_tags
 from ....datasets.store.config import solver_type
 from ....environments.base import EnvProfile
 from ....labeling.base import FailedEpisode, Objection
-from ....labeling.episode import inside_frames
+from ....labeling.episode import EPISODE_COLUMNS, STEP_COLUMNS
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.hindsight import Hindsight, teacher_prompt
 from ....labeling.target import Vocabulary, target_mode, target_modes
@@ -74,28 +74,9 @@ class Failures:
 
 def failed_episode(episode: Episode) -> FailedEpisode:
     """Return a failed, complete episode, which has at least one step, as the labeller sees it."""
-    steps = episode.steps
-    return FailedEpisode(
-        episode_id=episode.episode_id,
-        env=episode.env,
-        env_version=episode.env_version,
-        env_config=json.loads(episode.env_config),
-        task_id=episode.task_id,
-        instruction=episode.instruction,
-        initial_state=episode.initial_state,
-        horizon=episode.horizon,
-        actions=episode.actions,
-        payloads=[step.payload for step in steps],
-        rewards=episode.rewards,
-        infos=[step.info for step in steps],
-        action_valid=[step.action_valid for step in steps],
-        frame_ids=[*(step.frame_id for step in steps), steps[-1].next_frame_id],
-        inside=inside_frames([step.inside_frame_ids for step in steps]),
-        observations=[step.observation_text for step in steps],
-        reply_outcomes=[step.reply_outcome for step in steps],
-        finish_reasons=[step.finish_reason for step in steps],
-        submission_outcomes=[step.submission_outcome for step in steps],
-    )
+    fields = {name: getattr(episode, name) for name in (*EPISODE_COLUMNS, "actions", "rewards")}
+    cells = {name: [getattr(step, name) for step in episode.steps] for name in STEP_COLUMNS}
+    return FailedEpisode.of({**fields, "env_config": json.loads(episode.env_config)}, cells)
 
 
 def analyze(
