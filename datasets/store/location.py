@@ -39,7 +39,8 @@ def no_store(storage: Storage, root: Address) -> NoStoreError:
         StoreError: it is a file, or may not be read.
     """
     there = [name for name in storage.entries() if not name.startswith(".")]
-    outer, inner = enclosing_store(root), _stores_in(root, there)
+    outer, below = enclosing_store(root), [root / name for name in there if isinstance(root, Path)]
+    inner = list(islice(filter(is_store, below), _NAMED))
     if outer is not None:
         fix = f"it is in the store {outer}: name that one"
     elif inner:
@@ -57,12 +58,6 @@ def enclosing_store(root: Address) -> Path | None:
     if not isinstance(root, Path):
         return None
     return next((each for each in Path(os.path.realpath(root)).parents if is_store(each)), None)
-
-
-def _stores_in(root: Address, names: list[str]) -> list[Path]:
-    """Return the first stores directly below a local folder."""
-    below = (root / name for name in names) if isinstance(root, Path) else iter(())
-    return list(islice((each for each in below if is_store(each)), _NAMED))
 
 
 def marks_in(storage: Storage) -> dict[str, date]:

@@ -116,12 +116,6 @@ def refused_code(env: RunEnv, *, follow: bool) -> dict[str, str]:
     return missing((env.config if follow else env.config.without_locations()).code)
 
 
-def stored_tasks(episodes: pa.Table) -> list[Task]:
-    """Return the levels that stored episodes were made from, in order."""
-    names = [each.name for each in fields(Task)]
-    return list(dict.fromkeys(Task(**row) for row in episodes.select(names).to_pylist()))
-
-
 # Rollouts
 
 
@@ -129,7 +123,10 @@ def _compare_rollouts(
     store: Store, shard: Shard, tasks: Sequence[Task] | None, stored: Mapping[TableSchema, pa.Table], report: Report
 ) -> None:
     policy, tolerance = store.run.policy(), store.run.envs[shard.env].config.tolerance
-    stage = RolloutStage(store, shard, stored_tasks(stored[EPISODES]) if tasks is None else tasks)
+    if tasks is None:  # those that the stored episodes were made from, in order
+        rows = stored[EPISODES].select([each.name for each in fields(Task)]).to_pylist()
+        tasks = list(dict.fromkeys(Task(**row) for row in rows))
+    stage = RolloutStage(store, shard, tasks)
     only = None if policy.plays else frozenset(stored[EPISODES]["episode_id"].to_pylist())
     rollouts = roll_out_batch(stage.batch(Pending("", only)), policy)
     made = {each: table for _, each, table in stage.product(Pending(""), rollouts).tables}

@@ -277,7 +277,9 @@ class SvgEnv(LevelEnv):
 
         A document that cannot be rendered is still a submission, with ``valid_svg`` false.
         """
-        text = _without_fence(answer.strip())
+        text = answer.strip()
+        if text.startswith("```"):
+            text = text.partition("\n")[2].removesuffix("```").strip()
         if not text.startswith("<") or "<svg" not in text or len(text) > MAX_DOCUMENT_BYTES:
             return None
         return ParsedAction(SVG, json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False))
@@ -354,12 +356,6 @@ class SvgEnv(LevelEnv):
 
     def _draw(self) -> Frame:
         return (self._target_frame if self._canvas is None else self._canvas_frame).copy()
-
-
-def _without_fence(text: str) -> str:
-    if not text.startswith("```"):
-        return text
-    return text.partition("\n")[2].removesuffix("```").strip()
 
 
 def _drawn(document: str, what: str) -> Frame:

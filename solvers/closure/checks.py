@@ -261,7 +261,7 @@ def _replay(
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
-        if _shown_otherwise(search, state):
+        if world.seen != search.seen[state] or world.allowed != search.allowed[state]:
             raise _timed(world, path) if timed else search.two_observations(state, path)
         if state >= search.expanded:
             break  # beyond the limits of the search
@@ -281,12 +281,6 @@ def _act(world: World, action: Any, path: Sequence[Any], *, timed: bool) -> Outc
         if not timed or world.reading.is_declared:
             raise
         raise _timed(world, [*path, action]) from error
-
-
-def _shown_otherwise(search: Search, state: int) -> bool:
-    """Return whether the environment now shows a state in a different way than in the search."""
-    world = search.world
-    return world.seen != search.seen[state] or world.allowed != search.allowed[state]
 
 
 def _draw(search: Search, state: int, path: Sequence[Any]) -> None:

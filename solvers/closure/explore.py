@@ -208,7 +208,10 @@ def _searched(
             search.limit = search.run(limits.seconds)
             search.world.finish()
             if search.limit == f"horizon = {limits.horizon}" and reading.clock and not reading.is_declared:
-                raise _two_clocks(reading.clock)
+                raise ClockError(
+                    f"without {', '.join(reading.clock)}, every turn led to a new state all the same; set "
+                    "gym.clock=[], which makes it part of the state"
+                )
             unclear: CertifyError | None = None
             try:
                 search.success = settle(search, search.limit)
@@ -232,13 +235,6 @@ def _searched(
         except Exception as error:  # code of the environment, such as a snapshot with a different meaning
             if isinstance(error, CertifyError) or not kinds:
                 raise
-
-
-def _two_clocks(names: Sequence[str]) -> ClockError:
-    return ClockError(
-        f"without {', '.join(names)}, every turn led to a new state all the same; set gym.clock=[], which makes it "
-        "part of the state"
-    )
 
 
 def _clock(

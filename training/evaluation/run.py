@@ -77,7 +77,10 @@ def evaluate_analyzer(
     config = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
     look_for("matplotlib", EXTRA)  # before hours of requests
     run, model = training_run(config.model), checkpoint_of(config.model)
-    out = config.out or _default_out(config, run)
+    if config.out is None and run is None:
+        raise ConfigError("no folder given; name the folder of the report with --out DIR")
+    folder = "evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}"
+    out = config.out or Path(config.model) / folder
     source = config.data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
@@ -131,12 +134,6 @@ def _items(source: str, env: str, config: RecordChoice, root: Path, reporter: Re
 def named(name: str, config: AskedModel) -> str:
     """Return the name of a model in tables, with the treatment of the pictures."""
     return name if config.pictures == "shown" else f"{name}, pictures {config.pictures}"
-
-
-def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None) -> Path:
-    if run is None:
-        raise ConfigError("no folder given; name the folder of the report with --out DIR")
-    return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")
 
 
 def score_file(config: ScoreConfig | Mapping[str, Any]) -> EvaluationReport:

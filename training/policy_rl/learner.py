@@ -127,7 +127,9 @@ def score_turns(
     alone += ranks.share([[len(turns) + index for index in each] for each in further])
     mine_scored = distilled + alone
 
-    measure = _measure_of(objective, config)
+    measure: Measure = nothing_more
+    if objective is not None and objective.measures():
+        measure = partial(objective.measure, config=config)
     rows = [turn.teacher or turn.student for turn in turns]
 
     if frozen is None and own is model:
@@ -159,13 +161,6 @@ def score_turns(
         tokens = with_quantities(tokens, index, measured)
         result.append(ScoredTurn(turn, tokens, corrections.get(index), before[index]["entropy"]))
     return result
-
-
-def _measure_of(objective: Objective | None, config: RlConfig) -> Measure:
-    """Return what an objective measures of the Teacher."""
-    if objective is None or not objective.measures():
-        return nothing_more
-    return partial(objective.measure, config=config)
 
 
 def with_quantities(tokens: TokenBatch, index: int, measured: Mapping[int, Measured]) -> TokenBatch:

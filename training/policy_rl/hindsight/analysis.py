@@ -28,7 +28,7 @@ from ..config import RlConfig
 from ..engines.base import answer_all
 from ..levels import Levels
 from ..scoring import Row, TurnSample
-from .contexts import Arm, arm_of, hindsight_of
+from .contexts import arm_of, hindsight_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +175,15 @@ def make_samples(
             if episode.status is not Status.COMPLETE:
                 continue
             context, verdict = hindsight.get(episode.episode_id), failures.verdicts.get(episode.episode_id)
+            # Of failures alone; arm sdar: of all episodes.
+            is_distilled = arm.distils and config.opd != 0 and bool(episode.failed or arm.analyzer == "frozen")
             for step in episode.steps:
                 student = Row(task.prompts[step.prompt_hash], step.response_token_ids or ())
                 if not student.tokens:
                     continue
                 teacher = None
-                if _is_distilled(arm, config, failed=bool(episode.failed), t=step.t, context=context):
+                chosen = config.opd_scope == "all" or (context is not None and context.step == step.t)
+                if is_distilled and chosen:
                     prompt = teacher_prompt(student.prompt, levels.prompt, config.env, context)
                     teacher = Row(prompt, student.tokens)
                 turns.append(
@@ -215,13 +218,6 @@ def _contexts(
         hindsight[name] = hindsight_of(arm, profile, name, episode.frame_ids, reading, images)
     skills = {name: skill for name, skill in failures.skills.items() if skill.strip()}
     return hindsight | {name: Hindsight(arm.shows, 0, "", skill, None) for name, skill in skills.items()}
-
-
-def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: Hindsight | None) -> bool:
-    """Whether a Teacher scores a turn: of failures only (arm sdar: of all), with scope pivot at the pivot step only."""
-    if not arm.distils or config.opd == 0 or not (failed or arm.analyzer == "frozen"):
-        return False
-    return config.opd_scope == "all" or (context is not None and context.step == t)
 
 
 def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
