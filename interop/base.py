@@ -10,7 +10,7 @@ import codecs
 import json
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -29,6 +29,9 @@ MOST_PICTURE_BYTES = 16 << 20
 _SCHEME = "data:"
 _DATA_URL = f"{_SCHEME}image/"
 _KNOWN_PICTURES = 4096
+
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,33 @@ def problem_of_file(source: Path, path: Path) -> str:
         return f"it cannot be read: {error.strerror}"
 
 
+def files_of(source: Path, patterns: Sequence[str], advice: str) -> list[Path]:
+    """Return a source that is a file, or the files of a folder that match one of some patterns, by name.
+
+    Raises:
+        ConfigError: the folder has none; the message ends with ``advice``.
+    """
+    files = sorted(path for each in patterns for path in source.glob(each)) if source.is_dir() else [source]
+    if not files:
+        raise ConfigError(f"{source} holds no {' or '.join(patterns)} file; {advice}")
+    return files
+
+
+def json_records(kind: TypeAdapter[Record], source: Path, file: Path, what: str) -> Record | Place:
+    """Return the records of a JSON file that is read as a whole, or a place with the problem of one file of several.
+
+    Raises:
+        ConfigError: the file is the source, and it is not ``what``.
+    """
+    try:
+        return validated(kind, read_json_below(file.parent, file.name))
+    except (UnreadableError, ValidationError) as error:
+        reason = f"it is not {what}: {explained(error) if isinstance(error, ValidationError) else error}"
+        if file == source:
+            raise ConfigError(f"cannot read {file}: {reason}") from error
+        return Place(file.name, file.name, problem=reason)
+
+
 def line_places(source: Path, path: Path, name: str) -> Iterator[Place]:
     """Yield a place for every line of a file that is not blank; longer lines than the limit carry the problem.
 
@@ -233,9 +263,6 @@ def read_line(source: Path, place: Place) -> bytes:
     if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
         raise UnreadableError("the last line is torn: it ends in the middle of an object")
     return line.removeprefix(codecs.BOM_UTF8 if place.offset == 0 else b"").strip()
-
-
-Record = TypeVar("Record")
 
 
 def validated(kind: TypeAdapter[Record], text: bytes) -> Record:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
@@ -23,10 +23,10 @@ from .base import (
     Importer,
     Place,
     UnreadableError,
-    explained,
+    files_of,
     folder_of,
+    json_records,
     problem_of_file,
-    read_json_below,
     validated,
 )
 from .chat import ChatSettings, Message, episode_of, message_of
@@ -65,6 +65,9 @@ class _Log(BaseModel):
     samples: list[Any]
 
 
+_LOG = TypeAdapter(_Log)
+
+
 class InspectImporter(Importer):
     """Reader of an ``.eval`` or ``.json`` file, or of all such files in a folder."""
 
@@ -80,15 +83,18 @@ class InspectImporter(Importer):
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the samples of every archive, by name."""
-        files = sorted((*source.glob("*.eval"), *source.glob("*.json"))) if source.is_dir() else [source]
-        if not files:
-            raise ConfigError(f"{source} holds no *.eval or *.json file; name the log, or the folder of logs")
-        for file in files:
+        for file in files_of(source, ("*.eval", "*.json"), "name the log, or the folder of logs"):
             if problem := problem_of_file(source, file):
                 yield Place(file.name, file.name, problem=problem)
                 continue
             if file.suffix == ".json":
-                yield from self._places_of_json(source, file)
+                log = json_records(_LOG, source, file, "a log of inspect_ai")
+                if isinstance(log, Place):
+                    yield log
+                    continue
+                self._samples[file.name] = log.samples
+                for index in range(len(log.samples)):
+                    yield Place(f"{file.name} sample {index + 1}", file.name, index)
                 continue
             try:
                 with zipfile.ZipFile(file) as archive:
@@ -103,21 +109,6 @@ class InspectImporter(Importer):
             self._members[file.name] = infos
             for index, info in enumerate(infos):
                 yield Place(f"{file.name} {info.filename}", file.name, index)
-
-    def _places_of_json(self, source: Path, file: Path) -> Iterator[Place]:
-        try:
-            samples = validated(TypeAdapter(_Log), read_json_below(file.parent, file.name)).samples
-        except (UnreadableError, ValidationError) as error:
-            reason = (
-                f"it is not a log of inspect_ai: {explained(error) if isinstance(error, ValidationError) else error}"
-            )
-            if file == source:
-                raise ConfigError(f"cannot read {file}: {reason}") from error
-            yield Place(file.name, file.name, problem=reason)
-            return
-        self._samples[file.name] = samples
-        for index in range(len(samples)):
-            yield Place(f"{file.name} sample {index + 1}", file.name, index)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one sample."""

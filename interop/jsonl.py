@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from pydantic import Field, TypeAdapter
 
-from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, line_places, read_line, validated
+from .base import Importer, Place, files_of, line_places, read_line, validated
 from .chat import ChatSettings, read_replies
 from .episode import RecordedEpisode
 
@@ -28,10 +27,7 @@ class JsonlImporter(Importer):
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name."""
-        files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
-        if not files:
-            raise ConfigError(f"{source} holds no *.jsonl file; name the file, or the folder of a Recorder")
-        for file in files:
+        for file in files_of(source, ["*.jsonl"], "name the file, or the folder of a Recorder"):
             yield from line_places(source, file, file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:

@@ -12,21 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import (
-    Importer,
-    Place,
-    UnreadableError,
-    explained,
-    folder_of,
-    line_places,
-    read_json_below,
-    read_line,
-    validated,
-)
+from .base import Importer, Place, UnreadableError, files_of, folder_of, json_records, line_places, read_line, validated
 from .chat import ChatSettings, episode_of, message_of
 from .episode import RecordedEpisode
 
@@ -104,26 +93,14 @@ class OpenAIImporter(Importer):
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the rows of the file, or of all files in the folder, by name."""
-        files = sorted((*source.glob("*.jsonl"), *source.glob("*.json"))) if source.is_dir() else [source]
-        if not files:
-            raise ConfigError(f"{source} holds no *.jsonl or *.json file; name the file with the chats")
-        for file in files:
-            if file.suffix == ".json":
-                yield from self._places_of_list(source, file)
-            else:
+        for file in files_of(source, ("*.jsonl", "*.json"), "name the file with the chats"):
+            if file.suffix != ".json":
                 yield from line_places(source, file, file.name)
-
-    def _places_of_list(self, source: Path, file: Path) -> Iterator[Place]:
-        try:
-            rows = self._lists[file] = validated(_ROWS, read_json_below(file.parent, file.name))
-        except (UnreadableError, ValidationError) as error:
-            reason = explained(error) if isinstance(error, ValidationError) else error
-            if file == source:
-                raise ConfigError(f"{file} is not a JSON list of rows: {reason}") from error
-            yield Place(file.name, file.name, problem=f"it is not a JSON list of rows: {reason}")
-            return
-        for number in range(len(rows)):
-            yield Place(f"{file.name} row {number}", file.name, number)
+            elif isinstance(rows := json_records(_ROWS, source, file, "a JSON list of rows"), Place):
+                yield rows
+            else:
+                self._lists[file] = rows
+                yield from (Place(f"{file.name} row {number}", file.name, number) for number in range(len(rows)))
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one row."""

@@ -14,9 +14,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
-from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, UnreadableError, line_places, read_line, validated
+from .base import Importer, Place, UnreadableError, files_of, line_places, read_line, validated
 from .chat import ChatSettings, Message, episode_of, message_of
 from .episode import RecordedEpisode
 
@@ -99,10 +98,7 @@ class VerifiersImporter(Importer):
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of the file, or of all files of that name below the folder."""
-        files = sorted(source.rglob(_TRACES)) if source.is_dir() else [source]
-        if not files:
-            raise ConfigError(f"{source} holds no {_TRACES}; name the output folder of the run")
-        for file in files:
+        for file in files_of(source, [f"**/{_TRACES}"], "name the output folder of the run"):
             yield from line_places(source, file, file.relative_to(source).as_posix() if source.is_dir() else file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:

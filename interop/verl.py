@@ -19,9 +19,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import Importer, Place, UnreadableError, folder_of, line_places, read_line, validated
+from .base import Importer, Place, UnreadableError, files_of, folder_of, line_places, read_line, validated
 from .chat import ChatSettings, Message, episode_of
 from .episode import RecordedEpisode
 
@@ -60,10 +59,7 @@ class VerlImporter(Importer):
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of all dumps, by update."""
-        files = sorted(source.glob("*.jsonl"), key=_update) if source.is_dir() else [source]
-        if not files:
-            raise ConfigError(f"{source} holds no STEP.jsonl file; name the rollout_data_dir of the trainer")
-        for file in files:
+        for file in sorted(files_of(source, ["*.jsonl"], "name the rollout_data_dir of the trainer"), key=_update):
             yield from line_places(source, file, file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
