@@ -104,7 +104,7 @@ class Message:
             {"id": name, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
             for call, name in zip_longest(self.calls, ids[: len(self.calls)])
         ]
-        message = {"role": str(raw.get("role", self.role)), "content": [*self.parts] or [_text_part(self.text)]}
+        message = {"role": str(raw.get("role", self.role)), "content": [*self.parts] or [text_part(self.text)]}
         answered = {"tool_call_id": raw["tool_call_id"]} if isinstance(raw.get("tool_call_id"), str) else {}
         return message | answered | ({"tool_calls": calls} if calls else {})
 
@@ -150,11 +150,12 @@ def message_of(raw: Mapping[str, Any], images: list[str], role: str = "", **fact
     pictures = [part["image"] for part in parts if part["type"] == "image"]
     if raw.get("role") == "assistant":
         said = with_thought(raw, text)
-        text, parts = said if role == "assistant" else text, [_text_part(said)]
+        text, parts = said if role == "assistant" else text, [text_part(said)]
     return Message(role, text, pictures, facts, calls_of(raw, content), raw, parts)
 
 
-def _text_part(text: str) -> dict[str, Any]:
+def text_part(text: str) -> dict[str, Any]:
+    """Return a text as a part of a message."""
     return {"type": "text", "text": text}
 
 
@@ -164,11 +165,11 @@ def _text_of(content: Any, images: list[str], shown: list[dict[str, Any]]) -> st
     Raises:
         UnreadableError: see :func:`message_of`.
     """
-    parts = [_text_part(content)] if isinstance(content, str) else [] if content is None else content
+    parts = [text_part(content)] if isinstance(content, str) else [] if content is None else content
     if not isinstance(parts, list) or not all(isinstance(part, dict | str) for part in parts):
         raise UnreadableError(f"found a content of type {type(content).__name__}, expected a text or a list of parts")
     texts = list[str]()
-    for part in (each if isinstance(each, dict) else _text_part(each) for each in parts):
+    for part in (each if isinstance(each, dict) else text_part(each) for each in parts):
         if part.get("type") == "tool_result":
             texts.append(_text_of(part.get("content"), images, shown))
             continue
@@ -176,12 +177,12 @@ def _text_of(content: Any, images: list[str], shown: list[dict[str, Any]]) -> st
         if isinstance(text, str):
             texts.append(text)
             first, *others = text.split("<image>")
-            shown += [_text_part(first)] if first else []
+            shown += [text_part(first)] if first else []
             for other in others:
                 if not images:
                     raise UnreadableError("found more <image> tags than images")
                 shown.append({"type": "image", "image": images.pop(0)})
-                shown += [_text_part(other)] if other else []
+                shown += [text_part(other)] if other else []
         source = part.get("image_url", part.get("image", part.get("source") if part.get("type") == "image" else None))
         url = _url_of(source) if isinstance(source, dict) else source
         if not isinstance(url, str):

@@ -18,14 +18,13 @@ movement is ``step_length`` long on AI2-THOR's grid of 0.1 m: a length between t
 ``infos[0].initial_state``, which VAGEN does not write, may hold the state text of PIVOT's navigation.
 """
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import networkx as nx
 import numpy as np
@@ -64,6 +63,7 @@ ACTIONS = {
 """PIVOT's names of VAGEN's actions in navigation."""
 _GRID = 0.1
 """Distance of the points of AI2-THOR's grid, metres."""
+Item = TypeVar("Item")
 _TEXTS = TypeAdapter(list[str])
 _MESSAGES = TypeAdapter(list[dict[str, Any]])
 
@@ -130,7 +130,7 @@ class Files:
         """Return the raw reply of a turn; texts that are not one per turn hold summaries and are not used."""
         if isinstance(raw := info.get("llm_raw_response"), str):
             return raw
-        texts = self._texts()
+        texts = self.listed("assistant_texts.json", _TEXTS)
         return texts[t] if len(texts) == len(self.metrics.rewards) else None
 
     def picture(self, turn: int) -> str | None:
@@ -141,9 +141,8 @@ class Files:
     def add_prompts(self, episode: RecordedEpisode) -> None:
         """Add the prompts of ``messages.json``, if it has a reply per turn; user message k has pictures k."""
         try:
-            raw = _MESSAGES.validate_json(read_json_below(self.source, f"{self.path}/messages.json"))
-            messages = [message_of(each, []).sent for each in raw]
-        except (UnreadableError, ValidationError):
+            messages = [message_of(each, []).sent for each in self.listed("messages.json", _MESSAGES)]
+        except UnreadableError:
             return
         for number, message in enumerate((each for each in messages if each["role"] == "user"), 1):
             pictures = [part for part in message["content"] if part["type"] == "image"]
@@ -154,9 +153,10 @@ class Files:
             for turn, index in zip(episode.turns, replies, strict=True):
                 turn.prompt = messages[:index]
 
-    def _texts(self) -> list[str]:
+    def listed(self, name: str, kind: TypeAdapter[list[Item]]) -> list[Item]:
+        """Return the list in a JSON file of the folder; empty where it cannot be read."""
         try:
-            return _TEXTS.validate_json(read_json_below(self.source, f"{self.path}/assistant_texts.json"))
+            return kind.validate_json(read_json_below(self.source, f"{self.path}/{name}"))
         except (UnreadableError, ValidationError):
             return []
 
@@ -183,16 +183,14 @@ class VagenImporter(Importer):
         env = _environment(metrics, place.path)
         if env == "navigation":
             return navigation_episode(metrics, self.settings, Files(source, place.path, metrics))
-        return _Folder(source, place.path, metrics, env).episode()
+        return _Folder(Files(source, place.path, metrics), env).episode()
 
 
 class _Folder:
     """One episode."""
 
-    def __init__(self, source: Path, path: str, metrics: Metrics, env: str) -> None:
-        self._source, self._path, self._metrics = source, path, metrics
-        self._config, self._files = metrics.env_config, Files(source, path, metrics)
-        self.env = env
+    def __init__(self, files: Files, env: str) -> None:
+        self._files, self._metrics, self._config, self.env = files, files.metrics, files.metrics.env_config, env
         self._most = int(self._config.get("max_actions_per_step", _MOST_ACTIONS[self.env]))
 
     def episode(self) -> RecordedEpisode:
@@ -249,12 +247,9 @@ class _Folder:
 
     def _state_of_text(self) -> str | None:
         """Return the room of a text observation."""
-        try:
-            messages = json.loads(read_json_below(self._source, f"{self._path}/messages.json"))
-            content = next(each["content"] for each in messages if each["role"] == "user")
-        except (UnreadableError, ValueError, RecursionError, LookupError, TypeError, StopIteration):
-            return None
-        parts = [{"text": content}] if isinstance(content, str) else content
+        messages = self._files.listed("messages.json", _MESSAGES)
+        content = next((each.get("content") for each in messages if each.get("role") == "user"), None)
+        parts = content if isinstance(content, list) else [{"text": content or ""}]
         text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
         return next(iter(levels_in(SokobanEnv, text)), None)
 

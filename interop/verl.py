@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ..core.plugins import Settings
 from .base import Importer, Place, UnreadableError, files_of, folder_of, line_places, read_line, validated
-from .chat import ChatSettings, Message, episode_of
+from .chat import ChatSettings, Message, episode_of, text_part
 from .episode import RecordedEpisode
 
 _ROLE = "(system|user|assistant|tool)"
@@ -92,14 +92,12 @@ class VerlImporter(Importer):
             number += count
             said = words if role == "assistant" else _PICTURE.sub("", words)
             texts = [words.strip()] if role == "assistant" else _PICTURE.split(words.strip())
-            shown = zip_longest(map(_text, texts), [{"type": "image", "image": each} for each in names or [""] * count])
+            shown = zip_longest(
+                map(text_part, texts), [{"type": "image", "image": each} for each in names or [""] * count]
+            )
             parts = [part for pair in shown for part in pair if part and part.get("text", "-")]
             messages.append(Message(role, said.strip(), [each for each in names if _exists(source, each)], parts=parts))
         return messages
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
 
 
 def _success(said: Any) -> bool | None:

@@ -208,27 +208,20 @@ def _is_worth_keeping(request: ChatRequest, answer: ChatAnswer) -> bool:
     return bool(answer.text.strip()) or request.role == "student"
 
 
+_LISTS = ("token_ids", "logprobs", "tokens")
+
+
 def _row(answer: ChatAnswer) -> dict[str, Any]:
-    call = answer.call
-    more = {} if answer.tokens is None else {"tokens": answer.tokens}
-    return {
-        **more,
-        "text": answer.text,
-        "finish_reason": answer.finish_reason,
-        "token_ids": answer.token_ids,
-        "logprobs": answer.logprobs,
-        **{name: call.get(name) for name in (*_KNOWN, *_PAID)},
-    }
+    fields = {name: getattr(answer, name) for name in ("text", "finish_reason", *_LISTS)}
+    return fields | {name: answer.call.get(name) for name in (*_KNOWN, *_PAID)}
 
 
 def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> ChatAnswer:
-    token_ids, logprobs, tokens = stored["token_ids"], stored["logprobs"], stored.get("tokens")
+    lists: Any = {name: tuple(stored[name]) for name in _LISTS if stored.get(name) is not None}
     return ChatAnswer(
         text=stored["text"],
         finish_reason=stored["finish_reason"],
-        token_ids=None if token_ids is None else tuple(token_ids),
-        logprobs=None if logprobs is None else tuple(logprobs),
-        tokens=None if tokens is None else tuple(tokens),
+        **lists,
         call={
             **{name: stored[name] for name in _KNOWN if name in stored},
             **(

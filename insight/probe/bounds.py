@@ -182,6 +182,11 @@ def bounds_of(store: Store, shard: Shard) -> dict[str, Bound]:
     return {row["episode_id"]: from_row(Bound, row) for row in table.to_pylist()}
 
 
+def run_of(store: Store, policy: PartConfig | None) -> Run:
+    """Return the run of a store, with another policy if one is named."""
+    return store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
+
+
 def bound_shard(
     root: Address, config: RunConfig, settings: ProbeSettings, policy: PartConfig | None, shard: Shard
 ) -> ShardResult:
@@ -198,7 +203,7 @@ def bound_shard(
         StoreError: the store cannot be read or written. ServerGoneError: the model stopped answering.
     """
     store = Store(root, config)
-    run = store.run if policy is None else Run(config.model_copy(update={"policy": policy}))
+    run = run_of(store, policy)
     player = _Resampling(run.policy(), {})
     files = BoundFiles(store, shard, settings, player.config_for(shard.env))
     work = _Work(run, settings, player, _failures_of(store, shard, settings, files.earlier()))

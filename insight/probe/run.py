@@ -16,14 +16,13 @@ from ...core.progress import Reporter
 from ...core.storage import Address, FileRecord
 from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
-from ...datasets.store.run import Run
 from ...datasets.store.schema import LABELS
 from ...datasets.store.stages import PENDING_EPISODES
 from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
-from .bounds import bound_shard
+from .bounds import bound_shard, run_of
 from .rates import probe_settings
 from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .shard import ShardProbe, rollback_policy
@@ -87,40 +86,27 @@ def probe_store(
         if SETTINGS_FILE in store.manifest() and not same:
             store.write_manifest(manifest)  # otherwise it would list files that a kill leaves in another state
         failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
-        reporter.start(STAGE, sum(failures.values()))
-        done: list[ShardDone] = []
         arguments = [(locked, store.config, settings, shard) for shard in shards]
-        for each in (starmap if store.run.served else stream or starmap)(probe_shard, arguments):
-            done.append(each)
-            reporter.advance(STAGE, failures[each.shard])
-        reporter.finish(STAGE)
+        run = starmap if store.run.served else stream or starmap
+        done: list[ShardDone] = list(_reported(STAGE, run(probe_shard, arguments), reporter, failures))
         files = {name: record for each in done for name, record in each.files.items()}
         if BOUND in settings.arms:
-            files |= _bounds(store, settings, shards, stream or starmap, policy, reporter, failures)
+            run = starmap if run_of(store, policy).served else stream or starmap  # a served policy: shard by shard
+            bounds = [(store.root, store.config, settings, policy, shard) for shard in shards]
+            for result in _reported(BOUND, run(bound_shard, bounds), reporter, failures):
+                files |= result.files
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
 
 
-def _bounds(
-    store: Store,
-    settings: ProbeSettings,
-    shards: Sequence[Shard],
-    stream: Stream,
-    policy: PartConfig | None,
-    reporter: Reporter,
-    failures: Mapping[Shard, int],
-) -> dict[str, FileRecord]:
-    """Make the rows of arm ``bound``; a served policy processes one shard at a time."""
-    run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
-    reporter.start(BOUND, sum(failures.values()))
-    files: dict[str, FileRecord] = {}
-    arguments = [(store.root, store.config, settings, policy, shard) for shard in shards]
-    for result in (starmap if run.served else stream)(bound_shard, arguments):
-        files |= result.files
-        reporter.advance(BOUND, failures[result.shard])
-    reporter.finish(BOUND)
-    return files
+def _reported(stage: str, results: Iterator[Any], reporter: Reporter, failures: Mapping[Shard, int]) -> Iterator[Any]:
+    """Yield the results of shards, and report the failures of each as done."""
+    reporter.start(stage, sum(failures.values()))
+    for result in results:
+        yield result
+        reporter.advance(stage, failures[result.shard])
+    reporter.finish(stage)
 
 
 def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | None = None) -> Store:
@@ -138,8 +124,7 @@ def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | N
     store = Store.open(root)
     store.check_files()
     admission.require(store.config.code)
-    run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
-    run.policy().check()
+    run_of(store, policy).policy().check()
     _refuse_to_drop(store, settings)
     return store
 
