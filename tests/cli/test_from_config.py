@@ -304,6 +304,8 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
     assert read(SAMPLE, "--config", tmp_path / "c.toml") == Sample(name="file", many=(1, 2), inner=Inner(depth=7))
     merged = read(SAMPLE, "--config", tmp_path / "c.toml", "--name", "flag", "--inner-depth", "9", "--no-loud")
     assert merged == Sample(name="flag", many=(1, 2), inner=Inner(depth=9), loud=False)
+    (tmp_path / "c.toml").write_text('name = "file"\ninner = 1\n')
+    assert read(SAMPLE, "--config", tmp_path / "c.toml", "--inner-depth", "9").inner == Inner(depth=9)
 
 
 def test_each_shape_of_a_field_is_an_option() -> None:

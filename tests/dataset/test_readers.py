@@ -77,6 +77,9 @@ def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Pa
         with pytest.raises(StoreError) as raised:
             read_table(LocalStorage(damaged), TABLES[table], schema_of(TABLES[table]))
         _says(raised.value, path, what)
+        if damage in ("missing", "empty"):
+            with pytest.raises(StoreError, match=what):
+                Store.open(damaged).lazy()
         if table in VIEW_OF:
             queries = [f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}"]
             for sql in [*queries, "FROM modes"] if table in ("episodes", "labels") else queries:

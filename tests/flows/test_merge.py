@@ -23,6 +23,7 @@ from pivot.flows import merge as merging
 from pivot.flows.pipeline import BuildResult
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of, fingerprint
+from pivot.tests.stores import change_rows, rewrite_manifest
 
 SMALL = {"rollouts": 2, "tasks_per_shard": 2}
 OTHER = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": -20.0}}}}
@@ -162,9 +163,17 @@ def _stale(root: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"inputs": "0" * 32}))
 
 
+def _short(root: Path) -> None:
+    pivot.build(STORES[3], root)
+    (path, *_) = root.glob("episodes/*/*.parquet")
+    change_rows(root, path.relative_to(root).as_posix(), lambda rows: rows[:-1])
+    rewrite_manifest(root)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
+        (_short, StoreError, "lacks the episodes of level"),
         (_other_policy, ConfigError, "policy differs .* readers take a folder of stores as one"),
         (_split, ConfigError, "split differs"),
         (_damaged, StoreError, r"steps/.* is not the file that manifest\.json lists"),

@@ -15,7 +15,9 @@ from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage, local
 from pivot.core.storage.commit import JOURNAL
 from pivot.datasets.sql.views import query
+from pivot.datasets.store.dataset_rows import ShardSplit
 from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.stages import ExportStage, LabelStage
 from pivot.datasets.store.store import Store, finish_relabel
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess
@@ -276,6 +278,15 @@ def test_labels_of_a_killed_relabel_with_another_solver_are_not_taken_up(
     relabel(root, BY_EPISODE)
     assert _labels(root).equals(_labels(small))
     assert_whole(root)
+
+
+@pytest.mark.parametrize("field", [{"guidance": "prose"}, {"include_infeasible": True}, {"log": "actions"}])
+def test_what_a_killed_relabel_left_is_kept_for_equal_changes_alone(built: Path, field: dict[str, Any]) -> None:
+    old = Store.open(built)
+    shard, new = old.config.shards()[0], Store(built, old.config.model_copy(update=field))
+    stages = [(LabelStage(each, shard), ExportStage(each, shard, ShardSplit())) for each in (old, new)]
+    inputs = [(label.inputs(), export.inputs()) for label, export in stages]
+    assert inputs[0] != inputs[1]
 
 
 @pytest.mark.xdist_group("kill")

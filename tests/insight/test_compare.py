@@ -6,7 +6,7 @@ import numpy as np
 import pivot
 import pytest
 from pivot.core.errors import ConfigError
-from pivot.core.intervals import Floats
+from pivot.core.intervals import Floats, Interval, difference
 from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
@@ -177,6 +177,8 @@ def test_values_of_a_single_level_give_no_difference() -> None:
     (one,) = compare_measured("lake", stores[0], stores[1])
     assert one.old is not None
     assert (one.old.value, one.difference, one.clear) == (3.0, None, False)
+    # Where the intervals are lopsided, each bound of a difference is as far as the facing bounds of both.
+    assert difference(Interval(2, 1, 6), Interval(9, 6, 21), 0.0) == Interval(7, 7 - 5, 7 + np.hypot(12, 1))
 
 
 def test_a_mode_that_a_store_never_has_is_zero_where_it_fails_and_unknown_where_it_does_not() -> None:
@@ -229,3 +231,12 @@ def test_levels_that_only_differ_in_settings_are_paired(weak: Path, tmp_path: Pa
     for each in compare_stores(weak, other):
         assert each.paired and each.common == 20
     assert "levels are in both" not in run("compare", weak, other)
+
+
+def test_tasks_of_one_level_are_summed(tmp_path: Path) -> None:
+    for seed in range(2):
+        runs = {"frozenlake": {"tasks": 20, "settings": {"size": 2}}}
+        _built(tmp_path / str(seed), -2.0, environments=runs, seed=seed)
+    lake = compare.measured(tmp_path)["frozenlake"]
+    assert len(lake.levels) < 40
+    assert sum(count for _, count in lake.sums("return").values()) == 40 * 8

@@ -83,7 +83,7 @@ def test_labels_carry_the_verdict_and_say_who_wrote_them(batches: list[list[Fail
             assert made.prompt == analyzer_prompt(profile, episode)
             assert made.prompt_hash == made.prompt.prompt_hash
             assert list(made.image_hashes) == list(episode.frame_ids[:-1])
-            assert made.accepted
+            assert made.accepted and made.proved is None  # no prover was given
             assert not made.reject_reasons
 
 

@@ -1,5 +1,6 @@
 """A chat model as a teacher: its prompt, the answers that become guidance, and the handling of all others."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,16 @@ from pivot.core.errors import PolicyError, ServerGoneError
 from pivot.core.images import decode, frame_id
 from pivot.core.messages import CUT, cut_reply
 from pivot.core.records import to_row
-from pivot.labeling.base import FailedEpisode, Filter, Label
+from pivot.labeling.base import FailedEpisode, Filter, Guidance, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.label import TEACHER, guidance_request, label_episodes
 from pivot.labeling.statements import Choice, statement
+from pivot.labeling.writers.example import example_request
 from pivot.labeling.writers.prompt import MAX_PROSE_CHARS, answer_schema, facts
 from pivot.models.base import ChatAnswer, ChatRequest
 from pivot.solvers.base import Certificate, Verdict
 from pivot.tests.labeling.episodes import record
-from pivot.tests.labeling.teaching import Answers, PlantedTeacher, pictures, text_of
+from pivot.tests.labeling.teaching import Answers, PlantedBackend, PlantedTeacher, pictures, text_of
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in plugins.names("filters")]
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"
@@ -261,3 +263,19 @@ def test_only_the_reply_of_the_pivot_is_said_to_break_off() -> None:
         ends = [CUT if step == cut else "stop" for step in range(9)]
         request = guidance_request(profile, replace(episode, finish_reasons=ends), verdict)
         assert any("broke off" in each for each in facts(request)) is (cut == verdict.pivot_step < 8)
+
+
+def test_as_many_requests_are_under_way_as_the_model_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher, running, most = PlantedTeacher(lambda _: ChatAnswer("")), 0, 0
+
+    async def slow(_: object) -> Guidance:
+        nonlocal running, most
+        running, most = running + 1, max(most, running + 1)
+        await asyncio.sleep(0)
+        running -= 1
+        return Guidance()
+
+    monkeypatch.setattr(teacher, "answer", slow)
+    monkeypatch.setattr(PlantedBackend, "in_flight", 3)
+    assert len(teacher.write([example_request(0)] * 8)) == 8
+    assert most == 3

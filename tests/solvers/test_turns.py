@@ -119,6 +119,7 @@ def test_the_prover_finds_planted_defects() -> None:
         ("SFH\nFFF\nFFG", ("down", "left|left|left"), 1, 2),  # of five moves, two may be wasted
         ("SFH\nFFF\nFFG", ("invalid", "down"), 1, None),  # this move loses nothing
         ("SFH\nFFF\nFFG", ("down", "invalid"), 1, None),
+        ("SFFFFFFFFFFG", ("right", "right"), 0, None),  # the start was too far
     ],
 )
 def test_the_action_that_loses_the_goal_is_named(level: str, turns: Any, pivot: int, action: int | None) -> None:
@@ -131,15 +132,18 @@ def test_the_action_that_loses_the_goal_is_named(level: str, turns: Any, pivot: 
         assert prove("frozenlake", case, replace(verdict, pivot_action=wrong_action)).problems
 
 
-def test_a_turn_ends_at_success_and_keeps_its_name() -> None:
-    env = plugins.load("environments", "frozenlake").from_settings(SETTINGS["frozenlake"] | {"size": 3})
-    env.reset(options={"state": "SFG\nFFF\nFFH"})
-    action = env.parse_action("right, right,down")
+@pytest.mark.parametrize(
+    ("name", "state", "paid"), [("frozenlake", "SFG\nFFF\nFFH", 9.9), ("sokoban", "#######\n#@ $. #\n#######", 10.9)]
+)
+def test_a_turn_ends_at_success_and_keeps_its_name(name: str, state: str, paid: float) -> None:
+    env = plugins.load("environments", name).from_settings(SETTINGS[name])
+    env.reset(options={"state": state})
+    action = env.parse_action("right, right,right")
     assert action is not None
-    assert action.name == "right|right|down"
+    assert action.name == "right|right|right"
     _, reward, ended, _, info = env.step(env.encode_action(action.name))
     assert (ended, info["success"], info["remaining_turns"]) == (True, True, 4)
-    assert reward == pytest.approx(9.9)
+    assert reward == pytest.approx(paid)
     for text in ("", ",", "jump", "up down", "jump, leap", "up," * 5 + "up", "up|down"):
         assert env.parse_action(text) is None
 

@@ -1,6 +1,7 @@
 """Contexts of the Teacher: the arms, the position of the context, and its parts in each arm."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ def test_the_context_has_its_specified_position(env: str) -> None:
     assert teacher.template == f"teacher.{env}"
     assert teacher.prompt_hash != student.prompt_hash
     assert "nobody knew it" not in str(student.messages)
+    recorded = teacher_prompt(replace(student, template="recorded"), plugins.load("prompts", env), env, hindsight)
+    assert _parts(recorded) == [*own, words, picture]  # the last part of a prompt of somebody else may be anything
 
 
 @pytest.mark.parametrize("arm", ["vanilla_grpo", "sft_grpo", "empty", "analyzer_only"])
