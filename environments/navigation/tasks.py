@@ -6,14 +6,13 @@ range; steps are counted around furniture by the exact rules of movement. About 
 
 import math
 import random
-from collections.abc import Sequence
 
 from ..grid import pick
 from .moves import HEADINGS, REACH, Cell, Floor, fewest_steps
 from .rooms.catalogue import KINDS, THINGS
 from .rooms.generate import furnish, scene_name
 from .rooms.parts import between, middle_of, shuffled
-from .state import EMBEDDED, NavigationState, Pose, RoomObject, Target, metres, room_json
+from .state import EMBEDDED, NavigationState, Pose, Target, metres, room_json
 
 AGENT_HEIGHT = 0.9
 """Height of the agent's position over the floor, metres, as in AI2-THOR."""
@@ -59,15 +58,11 @@ def draw_task(
             steps = fewest_steps(floor.reachable(start, limit=most), (x, z))
             if steps is not None and fewest <= steps <= most:
                 text = room_json(room)
-                target = Target(item.type, _target_id(room.objects, item), *metres((x, y, z)))
+                name = next(each.id for each in room.objects if each.type == item.type)  # the only one of its type
+                target = Target(item.type, name, *metres((x, y, z)))
                 pose = Pose(start[0] / 1000, AGENT_HEIGHT, start[1] / 1000, rotation, 0)
                 return NavigationState(EMBEDDED, scene_name(kind, text), pose, target, text)
     return None
-
-
-def _target_id(objects: Sequence[RoomObject], target: RoomObject) -> str:
-    """Return the id of the target in the room, where it is the only object of its type."""
-    return next(item.id for item in objects if item.type == target.type)
 
 
 def _rotation(rng: random.Random, start: Cell, target: Cell) -> int:

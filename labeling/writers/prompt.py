@@ -30,11 +30,6 @@ MAX_PROSE_CHARS = 400
 """About three sentences; what is longer is cut."""
 
 
-def template_name(env: str) -> str:
-    """Return the name under which the environment's teacher prompts are stored."""
-    return f"teacher.{env}"
-
-
 def answer_schema(request: GuidanceRequest) -> dict[str, Any]:
     """Return the JSON schema of the answer to one request: ids of what is offered, and one free text."""
     offer = request.offer
@@ -79,7 +74,7 @@ def guidance_prompt(request: GuidanceRequest, picture_id: str) -> PromptMessages
             "content": [{"type": "image", "frame_id": picture_id}, {"type": "text", "text": guidance_text(request)}],
         },
     )
-    return PromptMessages(digest(messages), template_name(request.episode.env), VERSION, messages)
+    return PromptMessages(digest(messages), f"teacher.{request.episode.env}", VERSION, messages)
 
 
 def guidance_text(request: GuidanceRequest) -> str:

@@ -94,7 +94,8 @@ class Room:
         if action in TURN_OF_MOVE:
             right, ahead = _VECTORS[(pose.yaw + TURN_OF_MOVE[action]) % 360]
             column, row = pose.column + min(right, 0), pose.row + min(ahead, 0)
-            if not self._is_free(self._east if right else self._north, column, row):
+            edges, i, j = self._east if right else self._north, column + self._west, row + self._south
+            if not (0 <= i < edges.shape[0] and 0 <= j < edges.shape[1] and edges[i, j]):
                 return pose, False
             return pose._replace(column=pose.column + right, row=pose.row + ahead), True
         if action in ("rotateright", "rotateleft"):
@@ -115,10 +116,6 @@ class Room:
         dx = self._x + STEP * pose.column - self._target[0]
         dz = self._z + STEP * pose.row - self._target[1]
         return math.sqrt(dx * dx + dz * dz) / 1000
-
-    def _is_free(self, edges: NDArray[np.bool_], column: int, row: int) -> bool:
-        i, j = column + self._west, row + self._south
-        return 0 <= i < edges.shape[0] and 0 <= j < edges.shape[1] and bool(edges[i, j])
 
 
 def _free(
