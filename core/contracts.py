@@ -140,28 +140,31 @@ def shown(value: Any) -> str:
 # Checks of values by their annotation
 
 
-_EXPECTED = {
-    "none_required": "None",
-    "bool_type": "True or False",
+EXPECTED = {
     "int_type": "a whole number",
-    "float_type": "a finite number",
     "finite_number": "a finite number",
     "string_type": "a text",
+    "list_type": "a list",
+    "literal_error": "one of {expected}",
+    "too_long": "at most {max_length} of them",
+    "too_short": "at least {min_length} of them",
+}
+"""What an error of pydantic's validation expected, by its type."""
+_EXPECTED = EXPECTED | {
+    "none_required": "None",
+    "bool_type": "True or False",
+    "float_type": "a finite number",
     "bytes_type": "bytes",
     "dict_type": "a dict",
-    "list_type": "a list",
     "tuple_type": "a tuple",
     "frozen_set_type": "a frozenset",
     "mapping_type": "a mapping",
     "is_instance_of": "a {class}",
     "dataclass_exact_type": "a {class_name}",
     "dataclass_type": "a {class_name}",
-    "literal_error": "one of {expected}",
     "condition": "{expected}",
     "missing": "a value",
     "extra_forbidden": "no such field",
-    "too_long": "at most {max_length} of them",
-    "too_short": "at least {min_length} of them",
 }
 _ALTERNATIVES = {"none", "bool", "int", "float", "str"}
 _STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True, allow_inf_nan=False, revalidate_instances="always")

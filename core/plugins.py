@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar, cast, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticKnownError
 
-from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
+from .contracts import EXPECTED, Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
 from .lazy import near_match
 
@@ -228,29 +228,22 @@ def read_settings(
         raise ConfigError(explain(error, where, kind)) from error
 
 
-_EXPECTED = {
-    "int_type": "a whole number",
+_EXPECTED = EXPECTED | {
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
     "float_parsing": "a number",
-    "finite_number": "a finite number",
     "bool_type": "true or false",
     "bool_parsing": "true or false",
-    "string_type": "a text",
     "dict_type": "an object",
     "model_type": "an object",
     "mapping_type": "an object",
     "tuple_type": "a list",
-    "list_type": "a list",
     "missing": "a value; it has no default",
     "greater_than": "more than {gt}",
     "greater_than_equal": "{ge} or more",
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
-    "literal_error": "one of {expected}",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
     "string_too_short": "{min_length} or more characters",
     "string_too_long": "at most {max_length} characters",
     "string_pattern_mismatch": "a text that matches {pattern}",

@@ -111,7 +111,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
         declared: the dialect that is declared.
         stated: most actions of a turn by the text of its prompts, 0 where they do not say it.
     """
-    baseline = read_whole(replies, names, tag, declared)
+    baseline = len(read_whole(replies, names, tag, declared))
     own = {n for n, said in enumerate(replies) if read_reply(names, tag, declared, said.text, said.calls).actions}
     distinct = {tuple(each.contents): each for each in reversed([*_containers(replies)]) if each.contents}
     containers = [*reversed(distinct.values())]
@@ -139,7 +139,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
                 options["actions_per_turn"] = max(longest, stated)
                 unsure = not stated and not _is_limit(longest, container, replies, options)
             dialect = declared.model_copy(update=options)
-            mine = _read_whole(replies, names, tag, dialect)
+            mine = read_whole(replies, names, tag, dialect)
             count = len(mine)
             if str(options.get("words", "")).startswith("?"):
                 count = sum(content is not None for content in container.contents)
@@ -152,7 +152,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
             for name in ("words", "spelling", *(() if is_stated else ("separator",))):
                 if options.get(name) and not options[name].startswith("?"):
                     less = {key: value for key, value in options.items() if key not in (name, _WITH.get(name))}
-                    read = _read_whole(replies, names, tag, declared.model_copy(update=less))
+                    read = read_whole(replies, names, tag, declared.model_copy(update=less))
                     # The last reply may be shorter, because the episode ended within it.
                     read = read if name != "separator" else read - (mine & last)
                     simpler.append((f"{container.look} without {name}={options[name]}", read, less))
@@ -173,12 +173,8 @@ _WITH = {"separator": "actions_per_turn"}
 """Options that are left out together: leaving out the key leaves out the value, too."""
 
 
-def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
-    """Return the number of replies of which a dialect reads an action and drops nothing."""
-    return len(_read_whole(replies, names, tag, dialect))
-
-
-def _read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> set[int]:
+def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> set[int]:
+    """Return the replies of which a dialect reads an action and drops nothing."""
     readings = (read_reply(names, tag, dialect, said.text, said.calls) for said in replies)
     return {number for number, each in enumerate(readings) if each.actions and not each.dropped}
 

@@ -108,7 +108,7 @@ class Search:
     def remedy(self) -> Remedy | None:
         """Return the remedy; None if no guess reads the replies better than the declared dialect."""
         replies, declared, tag = self.replies, self.declared, self.tag
-        self.read = read_whole(replies, self.names, tag, declared)
+        self.read = len(read_whole(replies, self.names, tag, declared))
         candidates = [Guess({"words": declared.words}, self.read, f"<{declared.tag or tag}>")] if self.read else []
         candidates += guesses(replies, self.names, tag, declared, self.stated)
         for candidate in candidates[:_MOST_CANDIDATES]:
