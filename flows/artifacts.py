@@ -53,15 +53,11 @@ class Artifacts:
 
     def table(self, what: str, rows: Sequence[Row], description: str) -> None:
         """Show rows of equal columns."""
-        self._put(what, "table", json.dumps([plain(row) for row in rows]), description)
-
-    def markdown(self, what: str, text: str, description: str) -> None:
-        """Show a text."""
-        self._put(what, "markdown", text, description)
+        self.put(what, "table", json.dumps([plain(row) for row in rows]), description)
 
     def link(self, what: str, address: str, text: str, description: str) -> None:
         """Show a link."""
-        self._put(what, "markdown", f"[{text}]({address})", description)
+        self.put(what, "markdown", f"[{text}]({address})", description)
 
     @contextlib.contextmanager
     def unharmed(self, what: str) -> Iterator[None]:
@@ -71,7 +67,8 @@ class Artifacts:
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and the run goes on
             self._log.warning("the artifact %s is not shown (%s: %s)", what, type(error).__name__, error)
 
-    def _put(self, what: str, kind: str, data: Any, description: str) -> None:
+    def put(self, what: str, kind: str, data: str, description: str) -> None:
+        """Show data of a kind that Prefect knows."""
         if self._run is None:
             return
         key = f"pivot-{what}-{self._end}"
@@ -96,7 +93,7 @@ def show_store(artifacts: Artifacts, result: BuildResult) -> None:
         with artifacts.unharmed("failure"):
             failure = any_failure(Store.open(root))
             text = f"![{failure.title}]({data_uri(failure.figure())})\n\n`{failure.episode['episode_id']}`"
-            artifacts.markdown("failure", text, f"{failure.title}, of {root}")
+            artifacts.put("failure", "markdown", text, f"{failure.title}, of {root}")
     address = file_address(root / DATASET_FOLDER)
     artifacts.link("dataset", address, address, f'load_dataset("{root / DATASET_FOLDER}", ENVIRONMENT)')
 
@@ -131,5 +128,5 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
     drawn, photographed = io.BytesIO(), io.BytesIO()
     image.quantize(COLOURS).save(drawn, "PNG", optimize=True)
     image.save(photographed, "JPEG", quality=75, optimize=True)
-    kind, smallest = min((("png", drawn.getvalue()), ("jpeg", photographed.getvalue())), key=lambda each: len(each[1]))
+    smallest, kind = min((drawn.getvalue(), "png"), (photographed.getvalue(), "jpeg"), key=lambda each: len(each[0]))
     return f"data:image/{kind};base64,{base64.b64encode(smallest).decode()}"
