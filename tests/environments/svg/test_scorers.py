@@ -341,8 +341,9 @@ def test_an_unusable_scorer_is_found_before_planning(tmp_path: Path) -> None:
 
 def test_the_environment_uses_it(checkpoint: Path, dreamsim_stand_in: dict[str, Any]) -> None:
     env = SvgEnv(SvgConfig(scorer="dino+dreamsim", dino_model=str(checkpoint)))
-    env.reset(seed=0)
-    _, _, _, _, info = env.step(draw_target(random.Random(1)))
+    with allowing([str(checkpoint)]):
+        env.reset(seed=0)
+        _, _, _, _, info = env.step(draw_target(random.Random(1)))
     parts = json.loads(info["score_parts"])
     assert set(parts) == {"dino", "dreamsim"}
     assert info["average_score"] == pytest.approx(sum(parts.values()) / 2, abs=1e-6)
