@@ -14,7 +14,7 @@ from pivot.tests.solvers.test_closure import Copied, Line, Slippery
 
 
 def test_an_episode_of_a_live_environment_is_certified() -> None:
-    verdict = pivot.certify(Copied, actions=[1, 2], horizon=9, seed=3, rewards=[0.0, 0.0], key="observation")
+    verdict = pivot.certify(Copied, actions=[1, 2], horizon=9, seed=3, rewards=[0.0, 0.0], key="observation", checks=8)
     assert (verdict.pivot_step, verdict.failure_mode, verdict.feasible_actions) == (
         1,
         "deadlock",
@@ -33,7 +33,7 @@ def test_an_episode_of_a_live_environment_is_certified() -> None:
     ]
     for arguments, message in wrong:
         with pytest.raises(CertifyError, match=message):
-            pivot.certify(Copied, horizon=9, **arguments)
+            pivot.certify(Copied, horizon=9, checks=8, fresh=False, **arguments)
 
 
 def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:

@@ -314,20 +314,19 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("checks", [256, 60], ids=["explore", "build"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_are_refused(fault: type[Line], checks: int) -> None:
-    """``pivot.explore`` and the first level of a build refuse them."""
+def test_planted_faults_are_refused(fault: type[Line]) -> None:
+    """Catch a check that lets a hidden rule pass, with the few checks of a build's first level."""
     GlobalCount.total[0] = 0  # as in a new process
     with pytest.raises(CertifyError, match=r"lead to the same key|two calls of reset|raised RuntimeError"):
-        pivot.explore(fault, key="observation", clock=(), checks=checks)
+        pivot.explore(fault, key="observation", clock=(), checks=60)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_without_settings_planted_faults_are_refused_or_searched_with_their_state(fault: type[Line]) -> None:
     """Without settings all attributes are the key: the search is refused, or its plan is a shortest one."""
     try:
-        graph = pivot.explore(fault, max_states=3_000, checks=64, fresh=fault is GlobalCount)
+        graph = pivot.explore(fault, max_states=400, checks=64, fresh=fault is GlobalCount)
     except CertifyError:
         return
     shortest = next(
