@@ -247,7 +247,7 @@ def _write(data: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.model.__name__ for form in FORMS])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_flags_files_and_python_give_equal_configs(
     form: Form[Any], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

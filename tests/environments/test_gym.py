@@ -64,7 +64,7 @@ def labels(root: Path) -> pl.DataFrame:
 
 @pytest.mark.parametrize("settings", [DOORKEY, CLIFF])
 def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str, Any]) -> None:
-    config = {"environments": {"gym": {"tasks": 1, "settings": settings}}, "rollouts": 8}
+    config = {"environments": {"gym": {"tasks": 1, "settings": settings}}, "rollouts": 4}
     pivot.build(config, tmp_path)
     rows = labels(tmp_path)
     assert rows.filter(pl.col("accepted")).height == rows.height > 0
@@ -79,13 +79,13 @@ def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str
 
 def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
     """Every level of a shard is searched once, in any process."""
-    config = {"environments": {"gym": {"tasks": 6, "settings": LAKE}}, "rollouts": 2, "tasks_per_shard": 2}
+    config = {"environments": {"gym": {"tasks": 4, "settings": LAKE}}, "rollouts": 2, "tasks_per_shard": 2}
     stores: list[dict[str, str]] = []
-    for workers in (1, 3):
+    for workers in (1, 2):
         pivot.build(config, tmp_path / str(workers), workers=workers)
         stores.append(fingerprint(tmp_path / str(workers)))
     assert stores[0] == stores[1]
-    assert len([name for name in stores[0] if name.startswith("labels/")]) == 3
+    assert len([name for name in stores[0] if name.startswith("labels/")]) == 2
 
 
 def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:

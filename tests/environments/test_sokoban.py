@@ -28,7 +28,7 @@ class TestSokobanContract(EnvironmentContract):
     settings = (
         {},
         {"rows": 8, "cols": 9, "boxes": 2, "min_solution": 3, "max_solution": 12, "horizon": 20, "cell": 16},
-        {"rows": 13, "cols": 13, "boxes": 5, "horizon": 15, "cell": 16},
+        {"rows": 13, "cols": 13, "boxes": 3, "horizon": 15, "cell": 16},
     )
     actions = tuple((name, None) for name in grid.ACTIONS)
     answers: ClassVar = {name: (name, None) for name in grid.ACTIONS}

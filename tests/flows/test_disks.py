@@ -194,6 +194,7 @@ class Mistake:
     change: Callable[[dict[str, Any], Path], Any] = lambda part, folder: None
     """Makes the mistake in a part of the config."""
     roles: tuple[str, ...] = ("policy", "teacher")
+    """Roles that the test gives the mistake; the rule does not depend on the role."""
 
 
 def elsewhere(suffix: str) -> Callable[[dict[str, Any], Path], Any]:
@@ -219,8 +220,12 @@ def cached_in_garbage(part: dict[str, Any], folder: Path) -> None:
 
 MISTAKES = {
     "nobody there": Mistake(r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody),
-    "wrong path": Mistake(r"/v1/v2/chat/completions does not exist for model", change=elsewhere("/v2")),
-    "wrong key": Mistake(r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}),
+    "wrong path": Mistake(
+        r"/v1/v2/chat/completions does not exist for model", change=elsewhere("/v2"), roles=("teacher",)
+    ),
+    "wrong key": Mistake(
+        r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}, roles=("policy",)
+    ),
     "unknown model": Mistake(
         r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
     ),
@@ -232,7 +237,7 @@ MISTAKES = {
         server={"refuses": lambda body: (500, {"message": "no projector is loaded"}) if pictures_of(body) else None},
         roles=("policy",),
     ),
-    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}),
+    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}, roles=("teacher",)),
     "no JSON": Mistake(
         r"answers no JSON where guidance is asked for.*structured output",
         server={"reply": prose, "unknown_fields": frozenset({"response_format"})},
@@ -242,6 +247,7 @@ MISTAKES = {
         r"no answer from http.* tries \(last: status 500: status 500 on purpose\)",
         ServerGoneError,
         server={"fault": lambda key, tried: "500"},
+        roles=("policy",),
     ),
     "hangs up": Mistake(
         r"closed the connection without an answer",
@@ -249,9 +255,15 @@ MISTAKES = {
         server={"fault": lambda key, tried: "drop"},
         roles=("policy",),
     ),
-    "no credit": Mistake(r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}),
-    "cache under a file": Mistake(r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file),
-    "corrupt cache": Mistake(r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage),
+    "no credit": Mistake(
+        r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}, roles=("teacher",)
+    ),
+    "cache under a file": Mistake(
+        r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file, roles=("policy",)
+    ),
+    "corrupt cache": Mistake(
+        r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage, roles=("teacher",)
+    ),
 }
 CASES = [(name, role) for name, mistake in MISTAKES.items() for role in mistake.roles]
 

@@ -140,16 +140,16 @@ def commands(victim: Victim, bare: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(
     ("action", "how", "who", "workers", "few", "many"),
     [
-        ("build", KILL, GROUP, 2, 4, 60),
-        ("build", KILL, PARENT, 2, 2, 30),
-        ("build", KILL, CHILD, 2, 2, 30),
-        ("export", KILL, GROUP, 1, 3, 60),
-        ("export", KILL, GROUP, 2, 1, 20),
-        ("export", KILL, PARENT, 2, 1, 12),
-        ("export", KILL, CHILD, 2, 1, 12),
-        ("export", CTRL_C, GROUP, 1, 1, 20),
-        ("probe", KILL, GROUP, 1, 4, 30),
-        ("probe", CTRL_C, GROUP, 1, 3, 20),
+        ("build", KILL, GROUP, 2, 2, 60),
+        ("build", KILL, PARENT, 2, 1, 30),
+        ("build", KILL, CHILD, 2, 1, 30),
+        ("export", KILL, GROUP, 1, 1, 60),
+        ("export", KILL, GROUP, 2, 0, 20),
+        ("export", KILL, PARENT, 2, 0, 12),
+        ("export", KILL, CHILD, 2, 0, 12),
+        ("export", CTRL_C, GROUP, 1, 0, 20),
+        ("probe", KILL, GROUP, 1, 1, 30),
+        ("probe", CTRL_C, GROUP, 1, 0, 20),
     ],
 )
 def test_cut_short_anywhere_a_rerun_has_equal_bytes(
@@ -163,7 +163,10 @@ def test_cut_short_anywhere_a_rerun_has_equal_bytes(
     few: int,
     many: int,
 ) -> None:
-    """Nothing is torn or taken for finished meanwhile, and no shard with a receipt is rebuilt."""
+    """Catch a file written in place, a receipt before its file, an unfinished result that a reader takes for finished.
+
+    No shard with a receipt is rebuilt, either.
+    """
     command, unfinished = commands[action], 0
     for moment in sorted({command.changes // 3, *points(command.changes, few, many)}):
         root = command.begin(tmp_path / str(moment))
@@ -230,7 +233,7 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
     draw = random.Random(5)
     kept: list[int] = []
     while True:
-        die_at = draw.randint(6, 24)
+        die_at = draw.randint(12, 40)
         changes = victim.run("build", tmp_path, MANY_SHARDS, die_at, workers=2)
         if len(changes) < die_at:
             break
@@ -239,9 +242,9 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
         assert (tmp_path / "manifest.json").exists() == finished
         kept.append(_receipts(tmp_path))
         assert len(kept) < 60
-    assert len(kept) >= 8
+    assert len(kept) >= 4
     assert kept == sorted(kept)
-    assert len(set(kept)) >= 4
+    assert len(set(kept)) >= 3
     assert fingerprint(tmp_path) == fingerprint(many)
     assert_whole(tmp_path)
     assert verify_store(tmp_path, Reporter()).problems == []
@@ -306,9 +309,9 @@ def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
     commands["build"].check_whole(root, "disturbed")
 
 
-@pytest.mark.parametrize("tasks", [[4] * 8, [1, 2, 3, 4, 1, 2, 3, 4]], ids=["of one config", "of growing ones"])
-def test_eight_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Path, tasks: list[int]) -> None:
-    configs = [config_of({"sokoban": number, "frozenlake": number}) for number in tasks]
+def test_six_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Path) -> None:
+    """Catch a lease that two runs hold at once: of one config, or of one that grows the other's store."""
+    configs = [config_of({"sokoban": number, "frozenlake": number}) for number in (1, 2, 4, 1, 2, 4)]
     victim.run("builds at once", tmp_path / "store", {"configs": configs})
     assert fingerprint(tmp_path / "store") == fingerprint(many)
     assert_whole(tmp_path / "store")
@@ -321,7 +324,7 @@ def test_the_line_to_an_object_store_is_cut_at_any_byte(
     """Most cuts are within the upload of an object; the next run replaces a lease that was not released."""
     whole = fingerprint(commands["build"].whole)
     pivot.build(CONFIG, s3.store())
-    for place in points(line.sent // 1000 - 3, 2, 30):  # not in the last request, which gives the lock back
+    for place in points(line.sent // 1000 - 3, 1, 30):  # not in the last request, which gives the lock back
         root = s3.store()
         line.sent, line.breaks, line.break_at, line.stays_broken = 0, 0, 1000 * place, True
         with pytest.raises(StoreError, match="cannot be reached"):

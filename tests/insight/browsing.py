@@ -99,9 +99,10 @@ def axe_source() -> str:
     return (Path(package.__path__[0]) / "axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(page: Any) -> list[tuple[str, str, str]]:
+def violations(page: Any, *, only_contrast: bool = False) -> list[tuple[str, str, str]]:
     """Return what axe-core finds on a page: rule, impact and the first element."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(axe_source())
-    findings = page.evaluate("axe.run(document, { preload: false })")["violations"]
+    options = {"preload": False} | ({"runOnly": ["color-contrast"]} if only_contrast else {})
+    findings = page.evaluate("options => axe.run(document, options)", options)["violations"]
     return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in findings]

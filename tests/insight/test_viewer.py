@@ -177,6 +177,7 @@ def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, sites: dict[str, Path], scheme: str) -> None:
+    """Catch a page that some people cannot read or operate; the dark scheme differs in its colours alone."""
     columns = listed(sites["plain"])
     visit = Visit(browser, f"file://{sites['plain']}/", color_scheme=scheme, bypass_csp=True)
     name = columns["id"][a_failure(columns)]
@@ -185,7 +186,7 @@ def test_axe_finds_nothing(browser: Any, sites: dict[str, Path], scheme: str) ->
         if ready == EPISODE:
             while page.locator("details:not([open])").count():
                 page.locator("details:not([open]) > summary").first.click()
-        assert violations(page) == [], address
+        assert violations(page, only_contrast=scheme == "dark") == [], address
     page = visit.open("#/episodes", ".row")
     for key, dialog in (("?", "#help-title"), ("", "#export-title")):
         if key:
@@ -193,7 +194,7 @@ def test_axe_finds_nothing(browser: Any, sites: dict[str, Path], scheme: str) ->
         else:
             page.click(".export")
         page.wait_for_selector(f"dialog[open] {dialog}")
-        assert violations(page) == [], dialog
+        assert violations(page, only_contrast=scheme == "dark") == [], dialog
         page.keyboard.press("Escape")
     visit.close()
 

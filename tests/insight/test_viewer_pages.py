@@ -206,12 +206,12 @@ TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, 
 
 
 def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path]) -> None:
-    """250 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
+    """150 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
     draw = random.Random(0)
     visit = Visit(browser, f"file://{sites['plain']}/", accept_downloads=True)
     page = visit.open("#/episodes", ".row")
     page.on("popup", lambda popup: popup.close())
-    for _ in range(250):
+    for _ in range(150):
         kind = draw.random()
         if "index.html" not in page.url:
             visit.open(draw.choice(ADDRESSES), "main")

@@ -30,6 +30,8 @@ from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 
+pytestmark = pytest.mark.xdist_group("scripted")
+"""One test worker plays the episodes once for all tests."""
 BLACK = {side: encode_png(np.zeros((side, side, 3), np.uint8)) for side in (255, 300)}
 
 
@@ -99,7 +101,7 @@ def rolled(
     return roll_out_tasks(blind or env_type, config, tasks, policy or ScriptedPolicy(), **options)
 
 
-@lru_cache(maxsize=2)
+@lru_cache
 def played(env: str) -> list[TaskRollouts]:
     player = PLAYERS[env]
     return rolled(env, player.levels, seed=player.seed, blind=player.blind)

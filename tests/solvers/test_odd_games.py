@@ -110,7 +110,9 @@ def test_state_in_odd_places_is_read_or_refused_by_name(name: str, monkeypatch: 
     """
     monkeypatch.setattr(odd_games, "STREAM", (each for each in ()), raising=False)
     if name in UNREADABLE:
-        refusals = "cannot be read in full|touches what is outside|drew a random number|in this process, .* in a new one"
+        refusals = (
+            "cannot be read in full|touches what is outside|drew a random number|in this process, .* in a new one"
+        )
         with pytest.raises(CertifyError, match=refusals):
             pivot.explore(NASTY[name], horizon=HORIZON, checks=16)
     else:

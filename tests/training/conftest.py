@@ -89,7 +89,7 @@ class Made:
         return [each.fitting(log) for each in self.fitting[env]]
 
 
-BENCHMARK_LEVELS = {"sokoban": 1600, "frozenlake": 1600}
+BENCHMARK_LEVELS = {"sokoban": 1000, "frozenlake": 1000}
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +111,7 @@ LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
 def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A benchmark with a gymnasium environment."""
     pytest.importorskip("minigrid")
-    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 80})
+    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 50})
 
 
 def _make(root: Path, levels: dict[str, int]) -> Made:

@@ -26,6 +26,8 @@ from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
 
+pytestmark = pytest.mark.xdist_group("benchmark")
+"""One test worker makes the benchmarks, for all files that use them."""
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -174,7 +176,7 @@ def test_settings_that_cannot_be_used_are_refused(
 def test_a_public_benchmark_is_the_same_everywhere_and_a_private_one_nowhere(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    small: dict[str, Any] = {"levels": {"frozenlake": 1000}, "share": 0.08, "learned": False}
+    small: dict[str, Any] = {"levels": {"frozenlake": 500}, "share": 0.08, "learned": False}
     first, second = (make_benchmark(tmp_path / name, pivot.build, **small) for name in ("a", "b"))
     private, other = (make_benchmark(tmp_path / name, pivot.build, private=True, **small) for name in ("c", "d"))
     assert len({each.fingerprint for each in (first, private, other)}) == 3 and first.fingerprint == second.fingerprint
@@ -272,7 +274,7 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: py
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(tables, "results_chart", CHART)
     root = tmp_path / "bench"
-    small = ("--scale", "0.04", "--env", "frozenlake", "--no-learned")
+    small = ("--scale", "0.02", "--env", "frozenlake", "--no-learned")
     made = run("benchmark", "make", root, *small)
     assert "version 4, fingerprint" in made
     assert made.splitlines()[-2] == run("benchmark", "make", root, *small).splitlines()[-2], "kept"
@@ -305,7 +307,7 @@ def test_a_newcomer_gets_a_table_from_the_page_in_two_commands(tmp_path: Path, m
     make, ask = page.partition("```console\n")[2].partition("```")[0].splitlines()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    made = run(*shlex.split(make)[1:], "--scale", "0.04", "--env", "frozenlake", "--no-learned")
+    made = run(*shlex.split(make)[1:], "--scale", "0.02", "--env", "frozenlake", "--no-learned")
     assert "fingerprint" in made
     with served(lambda body: {"text": locate_reply(0, "timeout")}) as server:
         command = ask.replace("MODEL", MODEL).replace("http://localhost:8000/v1", server.url)

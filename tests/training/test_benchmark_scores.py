@@ -33,6 +33,7 @@ from pivot.training.evaluation.run import score_file
 from pivot.training.evaluation.scores import MAIN, chance, score
 from pivot.training.evaluation.tables import best_baseline
 
+pytestmark = pytest.mark.xdist_group("benchmark")
 Rows = list[Any]
 
 

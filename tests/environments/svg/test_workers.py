@@ -232,7 +232,7 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
     Persistent errors, large drawings, little memory and endless loops of one document must not affect another.
     """
     assert SvgEnv.blocks
-    config = SvgConfig(horizon=3)
+    config = SvgConfig(horizon=2)
     slow = slow_but_legal().values()
     documents = [STICKY, STICKY.replace("<text", '<text font-weight="bold"'), HUGE, ENDLESS, PLAIN_ERROR, "<svg", *slow]
     written = [svg(f"<!-- {k} -->" + GOOD.partition(">")[2].removesuffix("</svg>")) for k in range(9)]
@@ -241,7 +241,7 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
         env = SvgEnv(config)
         frame, _ = env.reset(seed=seed % 3)
         log: list[Any] = [frame.tobytes()]
-        for document in (documents[seed], written[seed], documents[(seed + 1) % 9]):
+        for document in (documents[seed], written[seed]):
             assert isinstance(document, str)
             frame, *rest = env.step(document)
             log += [frame.tobytes(), rest]
