@@ -152,7 +152,7 @@ def _lost(cells: Fraction, budget: int) -> bool:
 def test_a_state_in_the_log_gives_exact_labels(tmp_path: Path) -> None:
     """Write episodes of our rooms in turns of up to five actions, with the state text in the first info."""
     built = tmp_path / "built"
-    pivot.build({"environments": {"navigation": {"tasks": 2, "settings": {}}}, "rollouts": 2}, built)
+    pivot.build({"environments": {"navigation": {"tasks": 4, "settings": {}}}, "rollouts": 3}, built)
     frames = pivot.load_store(built)
     steps = frames.steps.collect().partition_by("episode_id", as_dict=True)
     episodes = {row["episode_id"]: row for row in frames.episodes.collect().to_dicts() if row["failed"]}

@@ -173,8 +173,9 @@ def failures(env: str, levels: int, rollouts: int = 8, *, blind: bool = False) -
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_the_printed_log_gives_the_label_and_guidance_says_the_same(env: str) -> None:
+    """Catch a label that the log in the prompt contradicts, or a false sentence of guidance."""
     seen = set()
-    for episode in failures(env, 16, blind=env in ("navigation", "primitiveskill")):
+    for episode in failures(env, 6 if env == "svg" else 16, blind=env in ("navigation", "primitiveskill")):
         label = labelled(episode)
         check(episode, label)
         seen.add(label.failure_mode)

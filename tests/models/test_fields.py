@@ -17,7 +17,7 @@ from pivot.tests.models.test_openai import ask
 from pydantic import ValidationError
 
 
-@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize("count", [1, 9])
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -31,7 +31,7 @@ from pydantic import ValidationError
     ],
 )
 def test_a_field_that_a_refusal_names_is_left_out_alone(status: int, body: Any, count: int) -> None:
-    """Test every optional field, every pair, and all fields, with one try per field, once per server."""
+    """Test every optional field, and all fields, with one try per field, once per server."""
     names = ("return_token_ids", "logprobs", "max_tokens", "max_completion_tokens", "seed", "top_p", "temperature")
     for refused in {frozenset(each) for each in itertools.combinations(names, min(count, len(names)))}:
         with served() as server:

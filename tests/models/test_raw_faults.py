@@ -100,12 +100,12 @@ def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again()
         assert server.log.endless_bytes < HUGE / 2
 
 
-ONCE: dict[str, Any] = {"request_seconds": 5.0, "patience_seconds": 2.0, "tries": 1}
+ONCE: dict[str, Any] = {"request_seconds": 2.0, "patience_seconds": 2.0, "tries": 1}
 """Service settings of pivot doctor, with a shorter wait."""
 
 
 def test_the_doctor_refuses_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 5.0)
+    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 2.0)
     places = asyncio.Semaphore(AT_A_TIME)
 
     cases = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
