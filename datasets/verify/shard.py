@@ -123,7 +123,7 @@ def _compare_rollouts(
     store: Store, shard: Shard, tasks: Sequence[Task] | None, stored: Mapping[TableSchema, pa.Table], report: Report
 ) -> None:
     policy, tolerance = store.run.policy(), store.run.envs[shard.env].config.tolerance
-    if tasks is None:  # those that the stored episodes were made from, in order
+    if tasks is None:  # the tasks of the stored episodes, in order
         rows = stored[EPISODES].select([each.name for each in fields(Task)]).to_pylist()
         tasks = list(dict.fromkeys(Task(**row) for row in rows))
     stage = RolloutStage(store, shard, tasks)

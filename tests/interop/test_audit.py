@@ -417,8 +417,7 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
         again = _read(source, examples=count)
         assert {entry.taken.finding.turns for entry in again.plans["sokoban"].entries} == {turns}
         assert _taken(again) == 4
-    one_level = [{**row, "initial_state": LEVEL} for row in rows]
-    assert _taken(_read(_write(tmp_path / "one", *one_level))) == 4
+    assert _taken(_read(_write(tmp_path / "one", *({**row, "initial_state": LEVEL} for row in rows)))) == 4
 
 
 def test_examples_before_boards_and_unusable_replies_have_a_remedy(tmp_path: Path) -> None:
