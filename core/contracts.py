@@ -149,7 +149,7 @@ EXPECTED = {
     "too_long": "at most {max_length} of them",
     "too_short": "at least {min_length} of them",
 }
-"""What an error of pydantic's validation expected, by its type."""
+"""Expected values that an error of pydantic's validation names, by its type."""
 _EXPECTED = EXPECTED | {
     "none_required": "None",
     "bool_type": "True or False",
