@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pivot.cli.build import OPTIONS as BUILD
-from pivot.cli.build import RUN_FORM, WORKERS
+from pivot.cli.build import RUN_FORM, WORKERS, _begun_store
 from pivot.cli.evaluate import ANALYZER, BASELINES, POLICY
 from pivot.cli.export import EXPORT, MERGE
 from pivot.cli.from_config import Flag, Form, Leaf, leaves, without_none
@@ -306,6 +306,9 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
     assert merged == Sample(name="flag", many=(1, 2), inner=Inner(depth=9), loud=False)
     (tmp_path / "c.toml").write_text('name = "file"\ninner = 1\n')
     assert read(SAMPLE, "--config", tmp_path / "c.toml", "--inner-depth", "9").inner == Inner(depth=9)
+    (tmp_path / "run.json").write_text("{}")  # of a store that a build without environments resumes
+    begun = [_begun_store({"build__out": str(tmp_path), "run__envs": envs}) for envs in ([], ["sokoban"])]
+    assert begun == [tmp_path / "run.json", None]
 
 
 def test_each_shape_of_a_field_is_an_option() -> None:

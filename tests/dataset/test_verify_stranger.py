@@ -303,7 +303,8 @@ def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatc
     rewrite_manifest(lake.root)
     assert re.search(r"frozenlake/(train|validation)-\*\.parquet", card.read_text())
     with duckdb.connect(str(database), read_only=True) as connection:
-        assert "steps/*/*.parquet" in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
+        views = connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
+    assert "steps/*/*.parquet" in views and "prompts/*/?????-labels-v1.parquet" in views
     assert problems(lake.root) == []
 
 

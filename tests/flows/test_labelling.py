@@ -127,7 +127,7 @@ def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypa
 
 def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:
     with served(coach, slots=4, latency=0.02) as server:
-        config = config_of({"frozenlake": 4}, rollouts=6)
+        config = config_of({"frozenlake": 8}, rollouts=6, tasks_per_shard=8)
         teacher = part(server, max_concurrency=4, patience_seconds=1.0)
         pivot.build(config | {"teacher": teacher}, tmp_path / "whole")
         half, gone = server.log.answered * 3 // 2, threading.Thread(target=server.stop)

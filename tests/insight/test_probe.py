@@ -13,7 +13,7 @@ from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
-from pivot.insight.probe.rates import _arm_rate, arm_rates, probe_rows, refuted_labels
+from pivot.insight.probe.rates import _arm_rate, _new_totals, arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE_ARMS, ProbeSettings, is_lift
 from pivot.insight.probe.run import probe_store
 from pivot.insight.probe.shard import Failure, Planned, RollbackPolicy
@@ -65,6 +65,10 @@ def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
     mine = (pl.col("arm") == "no_hint") & pl.col("episode_id").is_in(group["episode_id"].to_list())
     rows = probe_rows(store).filter(mine).with_columns(success=pl.col("sample_idx") > 0)
     assert _arm_rate("frozenlake", "no_hint", rows, group).all_fail == 1
+    first = rows.filter(pl.col("sample_idx") == 0)
+    for row in first.to_dicts():  # the turns before the restart and those after it, each once
+        paid = -0.1 * (row["restore_step"] + len(row["rewards"]))
+        assert _new_totals(first, group)[row["episode_id"]] - paid in (pytest.approx(0), pytest.approx(10))
     (refuted,) = refuted_labels(store)
     assert (refuted.kind, refuted.refuted, refuted.alarm) == ("exact", 0, False)
 

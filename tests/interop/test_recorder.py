@@ -11,8 +11,10 @@ import numpy as np
 import pivot
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
+from pivot.interop.recorder import _origin
 from pivot.tests.stores import problems
 
 from .recorded import imports_of
@@ -46,6 +48,9 @@ def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None
     steps = pivot.load_store(tmp_path / "store").steps.collect()
     assert set(steps["response"].to_list()) == {"<think>a</think><action>up</action>", ""}
     assert problems(tmp_path / "store") == []
+    for limit, horizon in ((5, 5), (100, 9)):
+        limited: Any = TimeLimit(FrozenLakeEnv(), limit)
+        assert _origin(limited.unwrapped, limited)["env_config"]["horizon"] == horizon
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

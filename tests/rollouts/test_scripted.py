@@ -18,7 +18,7 @@ from pivot.core import plugins
 from pivot.core.errors import CertifyError, ConfigError
 from pivot.core.images import decode, encode_png
 from pivot.environments import grid_player as grid
-from pivot.environments.base import Frame, PivotEnv
+from pivot.environments.base import Frame, PivotEnv, Task
 from pivot.environments.grid_player import CACHED_LEVELS
 from pivot.environments.navigation.environment import NavigationEnv
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
@@ -273,3 +273,10 @@ def test_needs_a_solver_with_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     grid._level.cache_clear()
     with pytest.raises(ConfigError, match="exact distances"):
         rolled("sokoban", 1)
+
+
+def test_a_need_of_the_whole_horizon_is_stored() -> None:
+    kind = plugins.load("environments", "frozenlake")
+    tasks = [Task("level", 0, "SFG\nFFF\nFFF", "Go.")]
+    (made,) = roll_out_tasks(kind, kind.config_type(horizon=2), tasks, ScriptedPolicy(), 1)
+    assert made.episodes[0].optimal_start == made.episodes[0].steps[0].need == 2

@@ -9,12 +9,23 @@ import pytest
 pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import TrainingError
+from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
 from pivot.tests.training.lake import bytes_of, lines_of, save_grammatical
 from pivot.tests.training.small import config_of, losses
 from pivot.tests.training.victim import RL_MOMENTS, SFT_MOMENTS
 from pivot.training.analyzer_sft.run import prepare, train
-from pivot.training.checkpoint import Checkpoint, clear_torn, last_checkpoint, seal
+from pivot.training.checkpoint import (
+    METRICS,
+    RUN,
+    Checkpoint,
+    check_run,
+    clear_torn,
+    cut_metrics,
+    last_checkpoint,
+    read_metrics,
+    seal,
+)
 
 pytestmark = pytest.mark.train
 
@@ -94,3 +105,16 @@ def test_only_a_sealed_checkpoint_with_all_its_bytes_counts(tmp_path: Path) -> N
     assert {name.split("/")[1] for name in storage.listing("checkpoints")} == {
         *("checkpoint-2", "checkpoint-4", "2.json", "4.json")
     }
+
+
+def test_a_repeated_run_keeps_no_line_and_no_other_model(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write_bytes(METRICS, b'{"step": 0}\n{"step": 1}\n')
+    cut_metrics(storage, 0)
+    assert read_metrics(storage) == []
+    begun = {"config": {}, "dataset_digest": "d", "model_revision": "old"}
+    storage.write_json(RUN, begun)
+    check_run(storage, begun, Settings(), (), resume=True)
+    for name in ("dataset_digest", "model_revision"):
+        with pytest.raises(TrainingError, match=f"a different {name[:5].strip('_')}"):
+            check_run(storage, begun | {name: "new"}, Settings(), (), resume=True)
