@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -279,3 +280,19 @@ def test_lossless_frames_are_the_renderers_own() -> None:
     assert png.encode_frame(one)[0] == "png"
     assert jpeg.encode_frame(other)[0] == "jpeg"
     assert 0 < np.abs(one.astype(int) - other).mean() < 4
+
+
+def test_an_agent_that_trembles_has_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = NavigationEnv()
+    env.reset(options={"state": LEVEL})
+
+    class Trembling:
+        state = env.state
+
+        def act(self, _: str) -> bool:
+            pose = self.state.pose
+            self.state = self.state.at(replace(pose, x=pose.x + 0.0005))
+            return False
+
+    monkeypatch.setattr(env, "_world", Trembling())
+    assert env._take(0) == (False, False)
