@@ -203,12 +203,11 @@ def test_relabel_from_the_command_line(store: Path) -> None:
     assert "unknown writer 'human'" in str(error_of("relabel", store, "--writer", "human"))
 
 
-def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:
-    path = store / "labels/v1/sokoban/00000.parquet"
-    path.write_bytes(path.read_bytes()[:-1])
+def test_verify_fails_with_a_single_problem(store: Path) -> None:
+    (store / "stray.parquet").write_bytes(b"")
     error = error_of("verify", store, "--workers", "1")
     assert isinstance(error, StoreError)
-    assert "problems found" in str(error)
+    assert "1 problems found" in str(error)
 
 
 def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
