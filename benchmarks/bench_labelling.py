@@ -27,7 +27,7 @@ from pivot.solvers.base import Case, Verdict
 from pivot.solvers.sokoban.solver import SokobanSolver
 
 TASKS, ROUNDS = 256, 5
-REQUIRED = 0.35
+REQUIRED = 0.3
 
 
 def rows() -> Iterator[Row]:
