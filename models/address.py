@@ -6,7 +6,9 @@ name and password (``https://me:secret@host/v1``), is refused.
 
 import os
 import re
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from contextlib import suppress
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.request import getproxies
 
 from ..core.errors import ConfigError, masked
 
@@ -73,8 +75,13 @@ def api_key(variable: str = KEY_VARIABLE) -> str | None:
 
 
 def secrets_of(variable: str) -> list[str]:
-    """Return the keys that may be sent where ``variable`` holds the key, for :func:`censored`."""
-    return [secret for name in (KEY_VARIABLE, variable) if (secret := os.environ.get(name, ""))]
+    """Return what may be sent and must not be shown: keys, also from ``variable``, and passwords of proxies."""
+    secrets = [os.environ.get(name, "") for name in (KEY_VARIABLE, variable)]
+    for proxy in getproxies().values():
+        with suppress(ValueError):  # no address, which is an error of its own when it is used
+            password = urlsplit(proxy).password or ""
+            secrets += [password, unquote(password)]
+    return [secret for secret in secrets if secret]
 
 
 def censored(text: str, secrets: list[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pivot.cli.doctor import server_facts
 from pivot.core.errors import ConfigError, ServerGoneError
+from pivot.models.address import censored, secrets_of
 from pivot.models.openai.connection import proxy_of
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
@@ -117,3 +118,8 @@ def test_a_server_that_needs_no_proxy_is_reached_without_one(monkeypatch: pytest
     ] * 3
     with served() as server:
         assert asyncio.run(server_facts(MODEL, Service(base_url=server.url, cache="")))["address"] == server.url
+
+
+def test_a_password_that_a_proxy_quotes_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://me:p%40ssw0rd-of-gate@gate.invalid:8080")
+    assert censored("no user me with p@ssw0rd-of-gate", secrets_of("KEY")) == "no user me with ***"
