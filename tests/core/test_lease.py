@@ -96,6 +96,14 @@ def test_a_killed_writer_on_another_machine_loses_it_after_its_lease(server: Ser
             pass
 
 
+def test_a_reader_names_the_writer_until_its_lease_is_over(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    _holder(server)._acquire()
+    for seconds, is_there in ((lease.SECONDS + lease.TICKS, True), (lease.SECONDS + lease.TICKS + 1, False)):
+        clock = SimpleNamespace(now=lambda _, seconds=seconds: Server._at(seconds))
+        monkeypatch.setattr(lease, "datetime", clock)
+        assert (Lease(server, STORE).holder() is not None) == is_there
+
+
 def test_a_killed_writer_of_this_machine_loses_it_at_once(server: Server) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         killed = Lease(server, STORE)

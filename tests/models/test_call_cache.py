@@ -293,3 +293,14 @@ def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) ->
             pivot.build(config | {"policy": part}, store)
         assert server.log.requests == other.log.requests > 0
         assert server.log.requests == len(load_store(store).steps.collect())
+
+
+def test_answers_of_a_named_revision_are_shared_between_servers(tmp_path: Path) -> None:
+    with served() as server, served() as other:
+        config = {"environments": {"sokoban": {"tasks": 1}}, "rollouts": 1}
+        for url in (server.url, other.url):
+            part = {"name": "openai", "options": {"model": MODEL, "revision": "3f1c"}}
+            part["service"] = {"base_url": url, "cache": str(tmp_path / "c")}
+            pivot.build(config | {"policy": part}, tmp_path / url[-8:-3])
+        assert server.log.requests > 1
+        assert other.log.requests == 0

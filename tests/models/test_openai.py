@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pivot
@@ -19,6 +20,7 @@ from pivot.interop.openai import OpenAIImporter
 from pivot.models import address
 from pivot.models.address import bare_url
 from pivot.models.base import ChatAnswer, Sampling
+from pivot.models.openai import model as openai_model
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import BROKEN, AdaptiveLimit, Breaker
@@ -192,6 +194,18 @@ def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     assert 0 < len(errors) < 30
     assert all(isinstance(error, PolicyError) and error.call["attempts"] >= 4 for error in errors)
+
+
+def test_the_wait_that_a_server_asks_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(openai_model, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    with served(fault=lambda key, tried: "429" if tried == 1 else None, retry_after="37") as server:
+        ask(server, patience_seconds=600.0)
+    assert 37.0 in waits
 
 
 def test_a_hanging_try_ends_at_its_wall_clock_and_lowers_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

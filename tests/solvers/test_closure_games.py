@@ -173,6 +173,7 @@ def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
     assert prove(game, ["jump"], HORIZON, label).problems
     game = replace(lake(0)[1], max_steps=20)
     assert "max_steps = 20" in (prove(game, [wait] * HORIZON, HORIZON, label).undecided or "")
+    assert game.steps <= 20
 
 
 def test_states_that_the_proof_does_not_reach_leave_it_undecided() -> None:
