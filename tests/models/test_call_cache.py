@@ -18,11 +18,11 @@ import pivot
 import pytest
 from pivot.core.errors import PolicyError
 from pivot.core.identity import digest
-from pivot.core.messages import EncodedFrame
+from pivot.core.messages import Call, EncodedFrame
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
-from pivot.datasets.store.usage import model_usage
+from pivot.datasets.store.usage import calls_in_all, model_usage
 from pivot.flows import preflight
 from pivot.models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
 from pivot.models.cache import CachedModel, CallCache, request_facts
@@ -304,3 +304,9 @@ def test_answers_of_a_named_revision_are_shared_between_servers(tmp_path: Path) 
             pivot.build(config | {"policy": part}, tmp_path / url[-8:-3])
         assert server.log.requests > 1
         assert other.log.requests == 0
+
+
+def test_requests_of_an_episode_that_asked_nothing_again_stay_counted() -> None:
+    once, again = Call("r1", "pending", 0, "student", attempts=3), Call("r2", "repeated", 0, "student")
+    both = calls_in_all([once, again], [again], {"pending", "repeated"})
+    assert {call.request_id: call.attempts for call in both} == {"r1": 3, "r2": 2}

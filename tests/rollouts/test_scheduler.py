@@ -167,6 +167,16 @@ def test_slow_environments_run_concurrently() -> None:
     assert {episode.status for episode in records[0].episodes} == {Status.COMPLETE}
 
 
+def test_batches_of_other_settings_play_in_environments_of_their_own() -> None:
+    task = Task("t", 0, "A....G", "reach G")
+    batches = [
+        Batch(SlowEnv, CorridorConfig(horizon=horizon), [task], 2, prompt=CorridorPrompt(), work=str(horizon))
+        for horizon in (3, 4, 5)
+    ]
+    for work, (records,) in run(batches, Walker()).items():
+        assert {(each.horizon, len(each.steps)) for each in records.episodes} == {(int(work), int(work))}
+
+
 def test_other_work_goes_first_while_instances_are_busy() -> None:
     """No turn ends before both kinds have begun: slots for episodes that cannot begin would never become free."""
     kinds: set[bool] = set()
