@@ -196,6 +196,8 @@ def test_a_run_needs_the_public_part_alone_and_the_maintainer_scores(benchmark: 
     assert {each.name for each in root.iterdir()} == {
         *("items.jsonl", "shots.jsonl", "pictures", "benchmark.json", "baselines.json")
     }
+    names = sorted((benchmark.root / "pictures").iterdir())
+    assert names == sorted(names, key=lambda each: (each.stat().st_mtime_ns, each.name)), "times tell about episodes"
     secret = json.loads((benchmark.root / "private/secret.json").read_text(encoding="utf-8"))["secret"]
     assert len(bytes.fromhex(secret)) == 16
     written = b"".join((root / name).read_bytes() for name in ("items.jsonl", "benchmark.json", "baselines.json"))

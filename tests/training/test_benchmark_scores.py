@@ -420,8 +420,38 @@ def test_a_header_without_a_field_is_refused(benchmark: Benchmark, tmp_path: Pat
         read_predictions(tmp_path / "wrong.jsonl", benchmark)
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('"name": "   "', "in name"),
+        ('"name": "a\\u202eb"', "in name"),
+        ('"environments": ["sokoban", "sokoban"]', "environments ['sokoban', 'sokoban'], expected each once"),
+        ('"settings": {"temperature": NaN}', "the number NaN, expected finite numbers"),
+        ('"settings": {"temperature": 1e400}', "the number 1e400, expected finite numbers"),
+    ],
+)
+def test_a_header_that_would_spoil_a_table_is_refused(
+    benchmark: Benchmark, tmp_path: Path, written: str, said: str
+) -> None:
+    header = json.loads(write(tmp_path / "wrong.jsonl", benchmark, []).read_text(encoding="utf-8"))
+    del header[written.split('"')[1]]
+    (tmp_path / "wrong.jsonl").write_text(json.dumps(header)[:-1] + f", {written}}}\n", encoding="utf-8")
+    with pytest.raises(TrainingError, match="line 1: ") as refusal:
+        read_predictions(tmp_path / "wrong.jsonl", benchmark)
+    assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"prompt_tokens": 10**310}, {"seconds": 1e308}, {"left_out": ["x" * 900]}, {"left_out": ["x"] * 101}]
+)
+def test_costs_of_any_size_are_refused(benchmark: Benchmark, tmp_path: Path, fields: dict[str, Any]) -> None:
+    rows: Rows = [Oracle(benchmark).predict(item) for item in benchmark.items.values()]
+    with pytest.raises(TrainingError, match="line 2: found"):
+        read_predictions(write(tmp_path / "wrong.jsonl", benchmark, changed(rows, 0, **fields)), benchmark)
+
+
 def test_an_empty_and_a_missing_file_are_refused(benchmark: Benchmark, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="does not exist"):
+    with pytest.raises(TrainingError, match="is no file"):
         read_predictions(tmp_path / "none.jsonl", benchmark)
     (tmp_path / "empty.jsonl").write_bytes(b"")
     with pytest.raises(TrainingError, match="is empty"):

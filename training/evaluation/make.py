@@ -42,6 +42,7 @@ from .items import (
     EXAMPLES,
     LOGS,
     PICTURES,
+    PRIVATE,
     SECRET,
     VERSION,
     Benchmark,
@@ -136,6 +137,11 @@ def make_benchmark(
         examples += maker.examples(certified[TRAIN])
         if not any(item.env == env for item in items):
             raise TrainingError(f"{root}: found no failure of a held-out level of {env}, expected some; raise --scale")
+    storage = open_storage(root)
+    pictures = {name for item in (*items, *(each.item for each in examples)) for name in item.pictures}
+    for name in sorted(pictures):  # times and places on disk say nothing about episodes either
+        storage.write_bytes(name, storage.read_bytes(f"{PRIVATE}/{name}"))
+    storage.delete(f"{PRIVATE}/{PICTURES}")
     order = sorted(range(len(items)), key=lambda index: items[index].item_id)  # says nothing about episodes
     items, truths = [items[index] for index in order], [truths[index] for index in order]
     facts = {
@@ -277,7 +283,7 @@ class ItemMaker:
         row, steps = certified.episode.episode, certified.episode.steps
         shown, pixels = certified.log(ask.log), pixels_digest(decode(picture))
         name = f"{PICTURES}/{pixels}.{container_format(picture).lower()}"
-        self._storage.write_bytes(name, picture)
+        self._storage.write_bytes(f"{PRIVATE}/{name}", picture)
         return Item(
             item_id=self.hash(ask.question, ask.log, certified.name, side),
             question=ask.question,

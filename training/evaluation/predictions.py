@@ -4,13 +4,14 @@
 first mistake; nothing in it is guessed. A reply in a row is read strictly and leniently; whatever it holds, reading
 ends with an answer or a typed problem. Strict: after thoughts (``<think>...</think>``) the reply is exactly one JSON
 object with the requested fields. Lenient: the object may be in prose or in a code fence, may have further fields, and
-words may differ in case. A reply with two different answers has none in either reading, and neither has a list.
+words may differ in case. A reply with two different answers has none in either reading.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field, fields
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,12 +32,15 @@ SCHEMA = Path(__file__).with_name("predictions.schema.json")
 MAX_LINE_BYTES = 1_000_000
 """Longest line that is read: a reply of 64 thousand characters, escaped, takes less."""
 
-NAME = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
-"""Names: one line of text."""
+_UNSEEN = r"\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+NAME = rf"^[^\s{_UNSEEN}][^{_UNSEEN}]*$"
+"""Names: one line of visible text."""
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Status = Literal["answered", "refused", "unanswered"]
-Amount = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, le=1e12)]
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Score = Annotated[float, Field(ge=-1e100, le=1e100)]
+Word = Annotated[str, Field(max_length=100)]
 Chance = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -73,9 +77,9 @@ class Prediction:
     """``refused``: the model declined; ``unanswered``: a reply is missing."""
     reply: str | None = None
     """The model's raw reply."""
-    credit: tuple[float, ...] | None = None
+    credit: tuple[Score, ...] | None = None
     """For items ``credit``, in place of a reply: the credit of each turn, any scale, higher is better."""
-    value: tuple[float, ...] | None = None
+    value: tuple[Score, ...] | None = None
     """With ``credit``: value of the state after each turn; by default the running sum of ``credit``."""
     reach: tuple[Chance, ...] | None = None
     """Next to ``credit``: probability that the goal is within reach after each turn, for the calibration."""
@@ -85,7 +89,7 @@ class Prediction:
     completion_tokens: Count | None = None
     seconds: Amount | None = None
     cost: Amount | None = None
-    left_out: tuple[str, ...] | None = None
+    left_out: Annotated[tuple[Word, ...], Field(max_length=100)] | None = None
     """Fields of the request that the server refused, so that they were left out."""
 
     def line(self) -> str:
@@ -136,7 +140,7 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the lines of a file, each with its number; a line of any length takes bounded memory."""
     storage = open_storage(path.parent)
     if storage.stat(path.name) is None:
-        raise TrainingError(f"{path} does not exist; expected a file of predictions (JSONL)")
+        raise TrainingError(f"{path} is no file; expected a file of predictions (JSONL)")
     with storage.open(path.name) as stream:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
@@ -155,8 +159,10 @@ def _read(kind: TypeAdapter[Any], names: Iterable[str], line: bytes, where: str)
     """
     try:
         record = kind.validate_json(line)
-        json.loads(line, object_pairs_hook=_refuse_repeats)
+        json.loads(line, object_pairs_hook=_refuse_repeats, parse_constant=_refuse_constant, parse_float=_finite)
         return record
+    except NotFiniteError as error:
+        raise _refusal(where, f"the number {str(error)[:80]}", "finite numbers") from None
     except RepeatedError as error:
         raise _refusal(where, f"the field {str(error)[:80]!r} twice", "every field once") from None
     except ValidationError as error:
@@ -191,6 +197,9 @@ def header_of(line: bytes, where: str, benchmark: Benchmark) -> Header:
     if not header.environments or not {*header.environments} <= {*benchmark.environments}:
         allowed = ", ".join(benchmark.environments)
         raise _refusal(where, f"environments {list(header.environments)!r}", f"some of {allowed}")
+    for name in ("questions", "environments"):
+        if len(chosen := getattr(header, name)) != len({*chosen}):
+            raise _refusal(where, f"{name} {list(chosen)!r}", "each once")
     return header
 
 
@@ -294,8 +303,18 @@ def _fields(text: str, question: Question, reader: Reader) -> dict[str, Any]:
     return next(iter(answers.values()))
 
 
-def _refuse_constant(_: str) -> Any:
-    raise ValueError
+class NotFiniteError(ValueError):
+    """A number in JSON that is no finite number; the message is its text."""
+
+
+def _refuse_constant(text: str) -> Any:
+    raise NotFiniteError(text)
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise NotFiniteError(text)
+    return number
 
 
 class RepeatedError(ValueError):
