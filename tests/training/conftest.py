@@ -89,7 +89,7 @@ class Made:
         return [each.fitting(log) for each in self.fitting[env]]
 
 
-BENCHMARK_LEVELS = {"sokoban": 1000, "frozenlake": 1000}
+BENCHMARK_LEVELS = {"sokoban": 1600, "frozenlake": 1600}
 
 
 @pytest.fixture(scope="session")
