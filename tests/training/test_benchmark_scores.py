@@ -451,7 +451,7 @@ def test_costs_of_any_size_are_refused(benchmark: Benchmark, tmp_path: Path, fie
 
 
 def test_an_empty_and_a_missing_file_are_refused(benchmark: Benchmark, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="is no file"):
+    with pytest.raises(TrainingError, match="is not a file"):
         read_predictions(tmp_path / "none.jsonl", benchmark)
     (tmp_path / "empty.jsonl").write_bytes(b"")
     with pytest.raises(TrainingError, match="is empty"):

@@ -140,7 +140,7 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the lines of a file, each with its number; a line of any length takes bounded memory."""
     storage = open_storage(path.parent)
     if storage.stat(path.name) is None:
-        raise TrainingError(f"{path} is no file; expected a file of predictions (JSONL)")
+        raise TrainingError(f"{path} is not a file; expected one of predictions (JSONL)")
     with storage.open(path.name) as stream:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
