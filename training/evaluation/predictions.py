@@ -304,7 +304,7 @@ def _fields(text: str, question: Question, reader: Reader) -> dict[str, Any]:
 
 
 class NotFiniteError(ValueError):
-    """A number in JSON that is no finite number; the message is its text."""
+    """A number in JSON that is not finite; the message is its text."""
 
 
 def _refuse_constant(text: str) -> Any:
