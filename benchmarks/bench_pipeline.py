@@ -27,7 +27,7 @@ from pivot.environments.base import PivotEnv
 from pivot.flows.engines.local import WorkerPool, worker_pool
 from pivot.flows.pipeline import build_store
 
-REQUIRED = 8.0
+REQUIRED = 12.0
 WORKERS = 2
 ROUNDS = 3
 BASELINE_EPISODES = 400
