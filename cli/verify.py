@@ -5,6 +5,7 @@ from pydantic import Field
 from ..core.errors import StoreError
 from ..core.guard import expect_progress, limit_memory
 from ..flows import verify as verification
+from ..labeling.statements import count
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
 from .from_config import Flag, Form, from_config
@@ -85,7 +86,7 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     if report.unproved:
         counts += f" ({report.unproved} of them unproved: no independent search decided them)"
     if report.problems:
-        raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
+        raise StoreError(f"{count(len(report.problems), 'problem')} found in {root} (checked: {counts})")
     out.print(styled(("✓", "green"), f" {root} holds: {counts}"), soft_wrap=True)
     for line in report.scope() if report.files else ():
         out.print(styled(f"  {line}"), soft_wrap=True)

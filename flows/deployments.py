@@ -27,6 +27,7 @@ from ..datasets.store.config import RunConfig
 from ..datasets.store.nights import write_nights_card
 from ..datasets.verify.verify import verify_store
 from ..insight.report.site import report as write_report
+from ..labeling.statements import count
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool
 from .engines.prefect import TaskPool
@@ -136,7 +137,9 @@ def build_dataset(
             watch.artifacts.link("report", page, page, f"Every episode of {root} as a page")
         verified = verify_store(root, watch, pool.stream) if verify else None
         if verified is not None and verified.problems:
-            raise StoreError(f"{len(verified.problems)} problems found in {root}, the first: {verified.problems[0]}")
+            raise StoreError(
+                f"{count(len(verified.problems), 'problem')} found in {root}, the first: {verified.problems[0]}"
+            )
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
         if keep and result.is_whole:  # days count back from the night that is complete

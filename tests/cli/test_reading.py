@@ -207,7 +207,7 @@ def test_verify_fails_with_a_single_problem(store: Path) -> None:
     (store / "stray.parquet").write_bytes(b"")
     error = error_of("verify", store, "--workers", "1")
     assert isinstance(error, StoreError)
-    assert "1 problems found" in str(error)
+    assert "1 problem found" in str(error)
 
 
 def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
