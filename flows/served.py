@@ -31,7 +31,7 @@ from ..rollouts.scheduler import Supervisor, run_batches, run_without_gc_pauses
 from .engines.base import WorkerPool
 from .engines.processes import count_episodes, finished
 
-ROUNDS = 4
+ROUNDS = 16
 """Episodes of a group of shards, as a multiple of a worker's share of the slots; when a group ends, others use its
 slots."""
 

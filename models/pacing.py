@@ -141,7 +141,9 @@ class AdaptiveLimit:
         if seconds is not None:
             self._fastest = min(self._fastest, seconds)
             unhurried = seconds <= UNHURRIED * self._fastest
-        if self._in_flight >= self.limit and self._limit < self._cap:
+        # A request that waits takes a slot of this process alone at once, and a shared one only at the next poll.
+        is_full = self._in_flight >= self.limit if self._shared is None else bool(self._waiting)
+        if is_full and self._limit < self._cap:
             self._limit = min(self._cap, self._limit + self._growth(unhurried))
             self._wake()
 

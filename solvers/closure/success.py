@@ -46,6 +46,8 @@ _MOST_VALUES = 64
 """Maximum number of different values that are counted per place of ``info``."""
 _LONGEST = 16
 """Maximum number of members of a list that is compared."""
+_SIMPLE = frozenset({bool, int, float, str, bytes, type(None), np.ndarray})
+"""Types without fields; they come first, because a search reads values of every step."""
 _DIGIT = re.compile(r"\d")
 _CELL = re.compile(r"\]\[\d+\]$")
 """Place of a number in an array of two dimensions or more."""
@@ -77,7 +79,9 @@ def is_predicate(rule: str) -> bool:
 
 def _mapping(value: Any) -> Mapping[Any, Any] | None:
     """Return a mapping or the attributes of an object; None for anything else."""
-    if isinstance(value, Mapping):
+    if type(value) in _SIMPLE:
+        return None
+    if type(value) is dict or isinstance(value, Mapping):
         return cast(Mapping[Any, Any], value)
     if hasattr(value, "_asdict"):
         return value._asdict()
@@ -95,6 +99,8 @@ def _find(info: Any, name: str) -> tuple[Any, ...]:
 
 def word(value: Any) -> str | None:
     """Return a value of ``info`` as a word or number to compare; None for a picture or a large object."""
+    if type(value) is int:
+        return str(value)
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, np.ndarray) and value.size > _LONGEST:
@@ -237,13 +243,15 @@ class Rule:
         return (word(values[0]) if values else _MISSING) == expected
 
     def _flagged(self, info: Any) -> bool:
+        if type(info) is dict and not info:
+            return False
         flags = {self._flag(info, name) for name in FLAGS}
         self.differ = self.differ or len(flags) > 1
         return True in flags
 
     def _note(self, reward: float, terminated: bool, info: Any, observation: Any) -> None:
         """Record values of a step that may distinguish success from other steps."""
-        words = tuple(_words(info))
+        words = tuple(_words(info)) if info else ()
         for place, text in words:
             if text == "True" and _TELLING.fullmatch(place.lower()) and place not in self.claims:
                 self.claims.append(place)

@@ -1,10 +1,12 @@
 """Check that the number of requests grows while no request queues, and which refusals concern the account."""
 
 import asyncio
+import multiprocessing
 from dataclasses import replace
 
 import pytest
 from pivot.core.errors import ConfigError, ServerGoneError
+from pivot.models import pacing
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
@@ -46,6 +48,34 @@ def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_ro
         assert limit.limit == before, "it grows by one request in the first round after a complaint"
 
     asyncio.run(run())
+
+
+def test_processes_that_share_slots_grow_beyond_the_number_with_which_each_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slots = multiprocessing.get_context("spawn").Semaphore(4 * START)
+    monkeypatch.setattr(pacing, "_shared", slots)
+
+    async def run() -> None:
+        limit = AdaptiveLimit(cap=4 * START)
+
+        async def ask() -> None:
+            await limit.acquire()
+            await asyncio.sleep(0.01)
+            limit.release()  # as the model does, before it notes the answer
+            limit.answered(5.0)
+
+        await asyncio.gather(*(ask() for _ in range(8 * START)))
+        assert limit.limit == 4 * START, "each answer made room for three more"
+        quiet = AdaptiveLimit(cap=4 * START)
+        for _ in range(START):
+            await quiet.acquire()
+            quiet.release()
+            quiet.answered(5.0)
+        assert quiet.limit == START, "one request at a time is no reason to grow"
+
+    asyncio.run(run())
+    assert slots.get_value() == 4 * START
 
 
 def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
