@@ -72,7 +72,7 @@ def test_processes_that_share_slots_grow_beyond_the_number_with_which_each_begin
             await quiet.acquire()
             quiet.release()
             quiet.answered(5.0)
-        assert quiet.limit == START, "one request at a time is no reason to grow"
+        assert quiet.limit == START, "one request at a time makes nothing grow"
 
     asyncio.run(run())
     assert slots.get_value() == 4 * START
