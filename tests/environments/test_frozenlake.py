@@ -42,6 +42,7 @@ class TestFrozenLakeContract(EnvironmentContract):
         "SFS\nFFG": "2 start cells",
         "SFF\nFFF": "no goal cell",
         MAP + "\n@ 4 0": "outside the 4x4 map",
+        "SF\nFF\nFG\n@ 1 2": "outside the 3x2 map",
         MAP + "\n@ 1": "'@ 1'",
         MAP + "\n@ -1 0": "'@ -1 0'",
         MAP + "\n@ 1 1\n@ 1 2": "'@'",
@@ -164,6 +165,7 @@ def test_a_map_of_another_size_changes_the_observation_space() -> None:
     env = FrozenLakeEnv(FrozenLakeConfig(cell=16))
     frame, _ = env.reset(options={"state": "SFFFFF\nFFFFFG"})
     assert frame.shape == env.observation_space.shape == (32, 96, 3)
+    assert play(env, "SFFFFF\nFFFFFG\n@ 0 5", "down")[0][1], "the player stands above the goal"
 
 
 def test_a_lost_episode_is_over_after_it_was_restored() -> None:
