@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from ...core.errors import TrainingError
@@ -271,7 +272,10 @@ def results_chart(tables: Mapping[str, Rows]) -> bytes:
     for axes, (task, groups) in zip(panels, tables.items(), strict=True):
         _draw_bars(axes, MAIN[task], list(groups.values()), names)
         axes.set(title=f"{task}: {MAIN[task]}", ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
-        axes.set_xticks(range(len(groups)), [f"{env}\n{log} log" for env, log in groups], fontsize=8)
+        lines = [fill(env.replace("-", "- "), 20).replace("- ", "-") for env, _ in groups]  # long names in two
+        axes.set_xticks(
+            range(len(groups)), [f"{env}\n{log} log" for env, (_, log) in zip(lines, groups, strict=True)], fontsize=8
+        )
         axes.spines[["top", "right"]].set_visible(False)
     bars: dict[str, Any] = {}
     for axes in panels:
