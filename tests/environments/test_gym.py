@@ -98,6 +98,7 @@ def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:
     assert not np.array_equal(first, second)
     assert Level.read(env.state_text()).taken == ("right",)
     assert "use the key to open the door" in task.instruction
+    assert "Leave the room." in GymEnv.make_task(GymConfig(**DOORKEY, mission="Leave the room."), 7).instruction
     assert GymEnv.describe_state(env.state_text()).endswith("seed 7, after right")
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot import certify
 from pivot.core.errors import ConfigError
-from pivot.solvers.base import Case, Unsolved, Verdict, prove, prover_of
+from pivot.solvers.base import Case, Needs, Unsolved, Verdict, prove, prover_of
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
 from pivot.testing import altered
@@ -161,10 +161,12 @@ def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> N
 
 
 def test_the_witness_solves_the_task_in_time() -> None:
-    cases = walks(6, 100)
+    cases, solver = walks(6, 100), NavigationSolver()
     actual = 0
-    for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
+    for case, answer, measured in zip(cases, solver.certify(cases), solver.measure(cases), strict=True):
         assert isinstance(answer, Verdict)
+        assert isinstance(measured, Needs)
+        assert measured.safe_actions[answer.pivot_step] == answer.feasible_actions, "credit and label agree"
         if answer.witness is None:
             assert answer.feasible_actions == ()
             continue

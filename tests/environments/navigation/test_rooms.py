@@ -14,7 +14,17 @@ from pivot.environments.navigation.environment import NavigationConfig, Navigati
 from pivot.environments.navigation.moves import Floor, fewest_steps
 from pivot.environments.navigation.rooms.catalogue import KINDS, THINGS
 from pivot.environments.navigation.rooms.generate import furnish
-from pivot.environments.navigation.state import Finish, Part, Pose, Room, RoomObject, parse_room, parse_state, room_json
+from pivot.environments.navigation.state import (
+    Finish,
+    NavigationState,
+    Part,
+    Pose,
+    Room,
+    RoomObject,
+    parse_room,
+    parse_state,
+    room_json,
+)
 from pivot.environments.navigation.tasks import base_instruction, common_sense_instruction
 from pivot.environments.navigation.view.scene import SHAPES, draw_view
 from pivot.environments.navigation.view.surfaces import CODES
@@ -51,6 +61,12 @@ def test_rooms_and_things_are_many() -> None:
     assert sum(count >= 3 for count in furniture.values()) >= 30
 
 
+def ends(state: NavigationState) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the places of the start and of the target, millimetres."""
+    start = round(1000 * state.pose.x), round(1000 * state.pose.z)
+    return start, (round(1000 * state.target.x), round(1000 * state.target.z))
+
+
 def test_tasks_are_worth_doing() -> None:
     """A quarter at least starts out of sight of its target, and a quarter has a way longer than the straight line."""
     hidden = longer = 0
@@ -58,8 +74,7 @@ def test_tasks_are_worth_doing() -> None:
     for task in levels():
         state = parse_state(task.initial_state)
         room = parse_room(state.room_json or "")
-        start = round(1000 * state.pose.x), round(1000 * state.pose.z)
-        target = round(1000 * state.target.x), round(1000 * state.target.z)
+        start, target = ends(state)
         needed = fewest_steps(Floor(room).reachable(start), target)
         assert needed is not None
         assert config.min_steps <= needed <= config.max_steps < config.horizon
@@ -70,6 +85,11 @@ def test_tasks_are_worth_doing() -> None:
         hidden += state.target.id not in shown
     assert hidden >= 15, hidden
     assert longer >= 15, longer
+    short = NavigationConfig(horizon=6)
+    for seed in range(20):
+        state = parse_state(NavigationEnv.find_level(short, seed)[1])
+        floor, (start, target) = Floor(parse_room(state.room_json or "")), ends(state)
+        assert (fewest_steps(floor.reachable(start), target) or 99) <= short.horizon < short.max_steps
 
 
 def owner(room: Room, part: int) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from importlib.metadata import PackageNotFoundError
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from pivot.core.errors import LevelError
 from pivot.environments import backends
@@ -199,6 +200,17 @@ def test_drawer() -> None:
     scene = env.state.scene
     assert scene.opening == 0.0
     assert scene.positions["apple"] == (-300.0, -360.0, 115.0)
+
+
+def test_the_picture_shows_an_empty_drawer_that_was_pushed() -> None:
+    env = PrimitiveSkillEnv()
+    before, _ = env.reset(options={"state": DRAWER})
+    key = env.frame_key()
+    after, *_ = env.step(env.encode_action("push(-300,60,150,-300,-260,150)"))
+    assert env.state.scene.opening == 0.0
+    assert env.state.scene.positions["apple"] == (-120.0, 150.0, 35.0)
+    assert not np.array_equal(before, after)
+    assert env.frame_key() != key, "a rollout does not keep the picture of before"
 
 
 def test_the_printed_log() -> None:
