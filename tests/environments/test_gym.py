@@ -200,6 +200,14 @@ def test_a_predicate_that_raises_gives_no_label() -> None:
     assert "no such thing" in answer.detail
 
 
+def test_a_level_that_was_too_large_is_labelled_with_a_larger_limit() -> None:
+    case = Case(GymEnv.make_task(GymConfig(**LAKE), 0).initial_state, ["right", "down"], 14)
+    (cut,) = ClosureSolver(max_depth=1).certify([case])
+    assert isinstance(cut, Unsolved)
+    assert cut.reason == "solver_limit"
+    assert isinstance(ClosureSolver().certify([case])[0], Verdict)
+
+
 def lane(name: str, **settings: Any) -> GymConfig:
     return GymConfig(id=f"Lane{name}-v0", package=lanes.__name__, horizon=6, **settings)
 
