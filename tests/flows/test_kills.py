@@ -173,10 +173,13 @@ def test_cut_short_anywhere_a_rerun_has_equal_bytes(
         made = victim.run(action, root, command.options, moment, workers=workers, how=how, who=who)
         place = f"{who} cut before {made[moment - 1] if moment <= len(made) else 'nothing'}"
         assert_nothing_is_torn(root)
-        unfinished += command.check_unfinished(root)
+        is_unfinished = command.check_unfinished(root)
+        unfinished += is_unfinished
         kept = {
             path for path in root.rglob("[0-9]*.json") if path.relative_to(root).parts[0] in (".receipts", ".probe")
         }
+        if action == "export" and not is_unfinished:
+            kept = set()  # a finished export is written anew; the receipts that it was removing count no more
         if action == "probe":  # a receipt follows each shard
             assert len(kept) >= len([*(root / "probe").rglob("*.parquet")]) - 1
         again = victim.run(action, root, command.options, workers=workers)
