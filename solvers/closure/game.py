@@ -3,6 +3,8 @@
 The text is JSON and complete: with the package of the environment, it is enough to play the level again.
 """
 
+import os
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -139,6 +141,8 @@ class GameSettings(Settings):
                 allow its code.
         """
         admission.require(self.code)
+        if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else each process of pygame prints an error
         try:
             if self.module:
                 import_module(self.module)

@@ -1,6 +1,8 @@
 """Gymnasium environments by id: the contract, a whole store of MiniGrid, and what is refused."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -198,6 +200,13 @@ def test_a_predicate_that_raises_gives_no_label() -> None:
     (answer,) = ClosureSolver().certify([Case(task.initial_state, ["right", "down"], 14)])
     assert isinstance(answer, Unsolved)
     assert "no such thing" in answer.detail
+
+
+def test_pygame_looks_for_no_screen_on_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    GymConfig(id="Taxi-v4").make("rgb_array")
+    assert os.environ.pop("SDL_VIDEODRIVER", "") == ("dummy" if sys.platform == "linux" else "")
 
 
 def test_a_level_that_was_too_large_is_labelled_with_a_larger_limit() -> None:
