@@ -179,3 +179,10 @@ def timed(text: str, limit: int) -> float:
     started = process_time()
     parse_reply(text, "action", grammar, limit_bytes=limit)
     return process_time() - started
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_actions_beyond_those_of_a_turn_count_as_dropped(most: int) -> None:
+    words = ("up", "left", "down")
+    read = read_reply(MOVES, "action", Dialect(separator="|", actions_per_turn=most), "<action>up|left|down</action>")
+    assert (read.actions, read.dropped[: 3 - most]) == (words[:most], words[most:])
