@@ -280,6 +280,12 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(
     assert [(run.config, roles) for run, roles in checked] == [(grown[1], {"policy": True, "writer": False})]
 
 
+def test_one_price_alone_is_a_cost() -> None:
+    assert Service(price_in=2.0).cost(1_000_000, 500_000) == 2.0
+    assert Service(price_out=10.0).cost(1_000_000, 500_000) == 5.0
+    assert Service().cost(1_000_000, 500_000) is None
+
+
 def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) -> None:
     """Two servers may serve different weights under one name; only the store that asked gets its answers again."""
     with served() as server, served() as other:
