@@ -95,13 +95,8 @@ def run_served(
 def _groups(stages: Sequence[Stage], share: int, workers: int) -> list[list[Stage]]:
     """Return the shards in groups of about ``ROUNDS`` times the share of a worker, or smaller to give all work."""
     total = sum(stage.episodes for stage in stages)
-    most = min(ROUNDS * share, math.ceil(total / workers))
-    groups: list[list[Stage]] = [[]]
-    for stage in stages:
-        if groups[-1] and sum(each.episodes for each in groups[-1]) >= most:
-            groups.append([])
-        groups[-1].append(stage)
-    return groups
+    count = min(len(stages), max(workers, math.ceil(total / (ROUNDS * share))))
+    return [[*stages[len(stages) * n // count : len(stages) * (n + 1) // count]] for n in range(count)]
 
 
 def _in_worker(work: Work, stages: Sequence[Stage]) -> list[ShardResult]:
