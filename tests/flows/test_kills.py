@@ -179,7 +179,7 @@ def test_cut_short_anywhere_a_rerun_has_equal_bytes(
             path for path in root.rglob("[0-9]*.json") if path.relative_to(root).parts[0] in (".receipts", ".probe")
         }
         if action == "export" and not is_unfinished:
-            kept = set()  # a finished export is written anew; the receipts that it was removing count no more
+            kept = set()  # a finished export is written again; the receipts that it was removing count no more
         if action == "probe":  # a receipt follows each shard
             assert len(kept) >= len([*(root / "probe").rglob("*.parquet")]) - 1
         again = victim.run(action, root, command.options, workers=workers)
