@@ -6,7 +6,6 @@ gives it away. ``make test WHAT=plants`` plants them all.
 
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,10 +75,8 @@ def rewrite_card(root: Path) -> None:
     try:
         store = Store.open(root)
         rewrite_manifest(root)
-        card = root / DATASETS / CARD
-        run = json.loads((root / RUN).read_text())
-        text = card_text(store, DATASETS, run, store.manifest(), (card.parent / PICTURE).exists())
-        card.write_text(text)
+        card, run = root / DATASETS / CARD, json.loads((root / RUN).read_text())
+        card.write_text(card_text(store, DATASETS, run, store.manifest(), (card.parent / PICTURE).exists()))
     except Exception:  # noqa: BLE001 - whatever a lie breaks, the old card stays
         pass
 
@@ -119,19 +116,14 @@ FREE = {
 """Columns of `calls`: what a request cost may differ between equal runs."""
 
 
-def _tables(env: str) -> dict[str, Any]:
-    names: dict[str, Any] = {schema.name: schema for schema in (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)}
-    return names | {NOW: LABELS, f"{DATASETS}/{env}": DATASET, f"{DATASETS}/{env}_episodes": DATASET_EPISODES}
+def _tables(env: str) -> list[tuple[str, Any]]:
+    tables = [(schema.name, schema) for schema in (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)]
+    return [*tables, (NOW, LABELS), (f"{DATASETS}/{env}", DATASET), (f"{DATASETS}/{env}_episodes", DATASET_EPISODES)]
 
 
 def cells(env: str) -> Iterator[Plant]:
     """Single cells, one in the middle of its column."""
-    columns = [
-        (table, column)
-        for table, schema in _tables(env).items()
-        for column in schema.columns
-        if column.name not in FREE
-    ]
+    columns = [(name, each) for name, schema in _tables(env) for each in schema.columns if each.name not in FREE]
     for table, column in random.Random(env).sample(columns, CELLS):
 
         def change(rows: Rows, column: Any = column) -> None:
@@ -145,16 +137,13 @@ def rows_of(table: str, change: Callable[[Rows], Rows | None]) -> Damage:
     return lambda patient, env: change_rows(patient.root, patient.file(env, table), change)
 
 
-def _first(table: str, column: str, change: Callable[[Any], Any], name: str = "") -> Plant:
-    def changed(rows: Rows) -> None:
-        rows[0][column] = change(rows[0][column])
-
-    return Plant(f"cell {table}.{column} {name}".strip(), rows_of(table, changed))
+def _first(table: str, column: str, change: Callable[[Any], Any], name: str) -> Plant:
+    changed = rows_of(table, lambda rows: rows[0].update({column: change(rows[0][column])}))
+    return Plant(f"cell {table}.{column} {name}", changed)
 
 
 def near_cells(env: str) -> Iterator[Plant]:
     """Yield cells with minimal changes."""
-    del env
     yield _first("steps", "reward", lambda value: value + 1e-9, "by a hair")
     yield _first("episodes", "episode_return", lambda value: value - 1e-9, "by a hair")
     yield _first("steps", "response", lambda text: text.replace("<think>", "<think> ", 1), "by a space")
@@ -165,7 +154,7 @@ def near_cells(env: str) -> Iterator[Plant]:
 # Rows, ids, order
 
 
-def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callable[[str], str]) -> Damage:
+def _everywhere(column: str, folders: tuple[str, ...]) -> Damage:
     """Change one value in every table that contains it."""
 
     def plant(patient: Patient, name: str) -> None:
@@ -175,36 +164,35 @@ def _everywhere(env: str, column: str, folders: tuple[str, ...], change: Callabl
             for row in rows:
                 for key in {column, "next_frame_id"} if column == "frame_id" else {column}:
                     if row.get(key) == first:
-                        row[key] = change(first)
+                        row[key] = first[:-1] + ("0" if first[-1] != "0" else "1")
 
-        for path in sorted(patient.root.rglob("*.parquet")):
-            file = path.relative_to(patient.root).as_posix()
-            if any(file.startswith(f"{folder}/") for folder in folders):
-                change_rows(patient.root, file, rename)
+        for folder in folders:
+            for path in sorted((patient.root / folder).rglob("*.parquet")):
+                change_rows(patient.root, path.relative_to(patient.root).as_posix(), rename)
 
-    del env
     return plant
 
 
 def ids(env: str) -> Iterator[Plant]:
     """Yield ids that are changed consistently in every table."""
     everywhere = ("episodes", "steps", "calls", "labels", f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes")
-    swap = lambda text: text[:-1] + ("0" if text[-1] != "0" else "1")  # noqa: E731
-    yield Plant("an episode id", _everywhere(env, "episode_id", everywhere, swap))
-    yield Plant("a task id", _everywhere(env, "task_id", everywhere, swap))
-    yield Plant("a group id", _everywhere(env, "group_id", everywhere, swap))
-    yield Plant("a run id of rows", _everywhere(env, "run_id", everywhere, swap))
-    yield Plant("a frame id", _everywhere(env, "frame_id", ("frames", "steps"), swap))
-    yield Plant("a prompt hash", _everywhere(env, "prompt_hash", ("prompts", "steps"), swap))
+    yield Plant("an episode id", _everywhere("episode_id", everywhere))
+    yield Plant("a task id", _everywhere("task_id", everywhere))
+    yield Plant("a group id", _everywhere("group_id", everywhere))
+    yield Plant("a run id of rows", _everywhere("run_id", everywhere))
+    yield Plant("a frame id", _everywhere("frame_id", ("frames", "steps")))
+    yield Plant("a prompt hash", _everywhere("prompt_hash", ("prompts", "steps")))
 
 
 # Schemas
 
 
-def _table(name: str, change: Callable[[pa.Table], pa.Table]) -> Damage:
+def written(name: str, change: Callable[[pa.Table], pa.Table] = lambda table: table, **options: Any) -> Damage:
+    """Write a table again, changed or with other options of Parquet."""
+
     def plant(patient: Patient, env: str) -> None:
         path = patient.root / patient.file(env, name)
-        pq.write_table(change(pq.read_table(path)), path)
+        pq.write_table(change(pq.read_table(path)), path, **options)
 
     return plant
 
@@ -223,82 +211,84 @@ def schemas(env: str) -> Iterator[Plant]:
     record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
     changes: dict[str, Callable[[pa.Table], pa.Table]] = {
         "class names swapped": _metadata(
-            lambda text: re.sub(r'"timeout", "deadlock"', '"deadlock", "timeout"', text, count=1)
+            lambda text: text.replace('"timeout", "deadlock"', '"deadlock", "timeout"', 1)
         ),
         "pictures without a mode": _metadata(lambda text: text.replace('"mode": "RGB"', '"mode": null', 1)),
         "no features": lambda table: table.replace_schema_metadata(None),
-        "another key": lambda table: table.replace_schema_metadata(
-            (table.schema.metadata or {}) | {b"note": b"trust me"}
-        ),
+        "another key": lambda table: table.replace_schema_metadata(table.schema.metadata | {b"note": b"trust me"}),
         "a column more": lambda table: table.append_column("reward_hint", pa.array([1.0] * table.num_rows)),
-        "columns in another order": lambda table: table.select(
-            [table.column_names[1], table.column_names[0], *table.column_names[2:]]
-        ),
+        "columns in another order": lambda table: table.select([1, 0, *range(2, table.num_columns)]),
     }
     for name, change in changes.items():
-        yield Plant(f"schema of {record}: {name}", _table(record, change))
+        yield Plant(f"schema of {record}: {name}", written(record, change))
     for table in (episode, "episodes", "steps", NOW):
         more = "a column more", "columns in another order"
-        yield from (Plant(f"schema of {table}: {name}", _table(table, changes[name])) for name in more)
-    yield Plant(f"schema of {episode}: no features", _table(episode, changes["no features"]))
+        yield from (Plant(f"schema of {table}: {name}", written(table, changes[name])) for name in more)
+    yield Plant(f"schema of {episode}: no features", written(episode, changes["no features"]))
 
 
 # Pictures
 
 
+def frame(change: Callable[[bytes], bytes]) -> Damage:
+    """Change the first frame and state its new size."""
+
+    def changed(rows: Rows) -> None:
+        image = change(rows[0]["image"])
+        rows[0].update(image=image, byte_size=len(image))
+
+    return rows_of("frames", changed)
+
+
+def picture(table: str, column: str, change: Callable[[bytes], bytes]) -> Damage:
+    """Change the picture, or the last of the pictures, in the first row of a table."""
+
+    def changed(rows: Rows) -> None:
+        last = rows[0][column][-1] if column == "images" else rows[0][column]
+        last["bytes"] = change(last["bytes"])
+
+    return rows_of(table, changed)
+
+
 def pictures(env: str) -> Iterator[Plant]:
     """Yield pictures with equal pixels to our decoder in other containers, and pictures with other pixels."""
-
-    def frames(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
-        def changed(rows: Rows) -> None:
-            rows[0]["image"] = change(rows[0]["image"])
-            rows[0]["byte_size"] = len(rows[0]["image"])
-
-        return changed
-
-    def collage(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
-        return lambda rows: rows[0]["images"][-1].update(bytes=change(rows[0]["images"][-1]["bytes"]))
-
-    def panel(change: Callable[[bytes], bytes]) -> Callable[[Rows], None]:
-        return lambda rows: rows[0]["panel"].update(bytes=change(rows[0]["panel"]["bytes"]))
-
     record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
     for name, change in CONTAINERS.items():
-        yield Plant(f"panel {name}", rows_of(record, panel(change)))
+        yield Plant(f"panel {name}", picture(record, "panel", change))
     for name in ("turned by its orientation", "with alpha", "WebP", "with a comment"):
-        yield Plant(f"frame {name}", rows_of("frames", frames(CONTAINERS[name])))
+        yield Plant(f"frame {name}", frame(CONTAINERS[name]))
     for name in ("turned by its orientation", "with a second frame"):
-        yield Plant(f"collage {name}", rows_of(record, collage(CONTAINERS[name])))
-        yield Plant(f"picture of an episode {name}", rows_of(episode, collage(CONTAINERS[name])))
-    yield Plant("collage of other pixels", rows_of(record, collage(one_pixel)))
+        yield Plant(f"collage {name}", picture(record, "images", CONTAINERS[name]))
+        yield Plant(f"picture of an episode {name}", picture(episode, "images", CONTAINERS[name]))
+    yield Plant("collage of other pixels", picture(record, "images", one_pixel))
     yield Plant("panel named a file", rows_of(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
 
 
 # Card, config, views
 
 
-def _text(name: str, old: str, new: str) -> Damage:
+def _text(old: str, new: str) -> Damage:
     def plant(patient: Patient, env: str) -> None:
-        path = patient.root / name
+        path = patient.root / DATASETS / CARD
         text = path.read_text()
-        assert old.format(env=env) in text, f"{name} does not say {old}"
+        assert old.format(env=env) in text, f"the card does not say {old}"
         path.write_text(text.replace(old.format(env=env), new.format(env=env), 1))
 
     return plant
 
 
-def _file(name: str, change: Callable[[bytes], bytes]) -> Damage:
-    return lambda patient, env: _put(patient.root / name, change((patient.root / name).read_bytes()))
+def card_picture(name: str, change: Callable[[bytes], bytes]) -> Plant:
+    """Change the picture of the card."""
 
+    def plant(patient: Patient, _: str) -> None:
+        path = patient.root / DATASETS / PICTURE
+        path.write_bytes(change(path.read_bytes()))
 
-def _put(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    return Plant(name, plant, own_card=True)
 
 
 def cards(env: str) -> Iterator[Plant]:
     """Text and picture of the card."""
-    del env
-    card, picture = f"{DATASETS}/{CARD}", f"{DATASETS}/{PICTURE}"
     texts = {
         "another pretty name": ("pretty_name: PIVOT failure labels", "pretty_name: Human labels"),
         "files of elsewhere": ("path:\n", "path:\n    - ../../*.parquet\n"),
@@ -306,35 +296,33 @@ def cards(env: str) -> Iterator[Plant]:
         "a sentence more": ("\n## ", "\nAll labels were checked by hand.\n\n## "),
     }
     for name, (old, new) in texts.items():
-        yield Plant(f"card: {name}", _text(card, old, new), own_card=True)
-    yield Plant("card: a pixel of its picture", _file(picture, one_pixel), own_card=True)
+        yield Plant(f"card: {name}", _text(old, new), own_card=True)
+    yield card_picture("card: a pixel of its picture", one_pixel)
     for name in ("turned by its orientation", "with a comment", "with alpha"):
-        yield Plant(f"card: its picture {name}", _file(picture, CONTAINERS[name]), own_card=True)
+        yield card_picture(f"card: its picture {name}", CONTAINERS[name])
 
 
-def change_run(change: Callable[[dict[str, Any], str], Any]) -> Damage:
-    def plant(patient: Patient, env: str) -> None:
-        path = patient.root / RUN
-        run = json.loads(path.read_text())
-        change(run, env)
-        path.write_text(json.dumps(run, indent=2) + "\n")
+def change_run(root: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Rewrite run.json changed in place."""
+    run = json.loads((root / RUN).read_text())
+    change(run)
+    (root / RUN).write_text(json.dumps(run, indent=2) + "\n")
 
-    return plant
+
+def run_sql(root: Path, *statements: str) -> None:
+    """Change the database of a store."""
+    with duckdb.connect(str(root / DATABASE)) as connection:
+        connection.execute(f"SET file_search_path = '{root}'")
+        for statement in statements:
+            connection.execute(statement)
 
 
 def _sql(*statements: str) -> Damage:
-    def plant(patient: Patient, env: str) -> None:
-        with duckdb.connect(str(patient.root / DATABASE)) as connection:
-            connection.execute(f"SET file_search_path = '{patient.root}'")
-            for statement in statements:
-                connection.execute(statement.format(env=env))
-
-    return plant
+    return lambda patient, _: run_sql(patient.root, *statements)
 
 
 def views(env: str) -> Iterator[Plant]:
     """Views of pivot.duckdb."""
-    del env
     yield Plant("views: one reads a file", _sql("CREATE VIEW more AS SELECT * FROM read_text('/etc/hostname')"))
     yield Plant("views: a table over one", _sql("DROP VIEW groups", "CREATE TABLE groups AS SELECT 1 AS n"))
     yield Plant("views: a comment on one", _sql("COMMENT ON VIEW modes IS 'x'"))
@@ -342,6 +330,4 @@ def views(env: str) -> Iterator[Plant]:
     yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
 
 
-CELL_KINDS = (
-    cells, near_cells, ids, schemas, pictures, cards, views
-)  # fmt: skip
+CELL_KINDS = (cells, near_cells, ids, schemas, pictures, cards, views)
