@@ -6,15 +6,19 @@ must be one that the label proves safe, a rejected one the action that it proves
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pivot.core.images import decode, frame_id
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import Shard, environment
 from pivot.datasets.store.schema import EPISODES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.tables import Rows, steps_by_episode
+from pivot.datasets.verify.exports import verify_export
 from pivot.labeling.episode import PLAYED
 from pivot.rollouts.parser import parse_reply
 from pivot.solvers.base import TURN_SEPARATOR, Solver
@@ -29,6 +33,8 @@ class Facts:
 
     store: Store
     shard: Shard
+
+    _envs: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def episodes(self) -> dict[str, Row]:
@@ -57,44 +63,22 @@ class Facts:
         return [part["frame_id"] for part in parts if part["type"] == "image"]
 
     @cached_property
-    def _confirmed(self) -> dict[str, tuple[str, ...]] | None:
+    def confirmed(self) -> dict[str, tuple[str, ...]] | None:
+        """What confirms each episode, by the table of imports; None in a store of PIVOT's rollouts."""
         return self.store.evidence(self.shard)
 
-    def evidence(self, name: str) -> list[str]:
-        """Return what confirms an episode, by the table of imports; ``played`` in a store of PIVOT's rollouts."""
-        return list(PLAYED if self._confirmed is None else self._confirmed.get(name, ()))
-
-    @property
-    def certificate_kind(self) -> str:
-        """Kind of the certificates of the environment."""
-        return self._solver.kind
-
     @cached_property
-    def _solver(self) -> Solver:
+    def solver(self) -> Solver:
+        """Solver of the environment."""
         return self.store.run.envs[self.shard.env].solver()
-
-    @cached_property
-    def needs_are_stored(self) -> bool:
-        """Whether the needs of the steps, which default settings give, are those of the solver."""
-        return self._solver.config == type(self._solver)().config
-
-    @cached_property
-    def _envs(self) -> dict[str, Any]:
-        return {}
 
     def action(self, episode: Row, reply: str) -> str | None:
         """Return the action of a reply that keeps the whole format; None if it has none."""
         kind, settings = environment(self.shard.env), episode["env_config"]
         if settings not in self._envs:
             self._envs[settings] = kind.from_settings(json.loads(settings))
-        profile = kind.profile
-        parsed = parse_reply(
-            reply,
-            profile.answer_tag,
-            self._envs[settings].parse_action,
-            profile.reply_limit,
-            keeps_case=profile.keeps_case,
-        )
+        rules, parse = kind.profile, self._envs[settings].parse_action
+        parsed = parse_reply(reply, rules.answer_tag, parse, rules.reply_limit, keeps_case=rules.keeps_case)
         return parsed.action.name if parsed.action is not None and parsed.action_valid else None
 
     def close(self) -> None:
@@ -112,9 +96,9 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
         yield "its episode is not in this shard of the store"
         return
     label = facts.labels.get(row["episode_id"])
-    if row["certificate_kind"] != facts.certificate_kind:
-        yield f"certificate_kind is {row['certificate_kind']!r}, the solver gives {facts.certificate_kind!r}"
-    confirmed = facts.evidence(row["episode_id"])
+    if row["certificate_kind"] != facts.solver.kind:
+        yield f"certificate_kind is {row['certificate_kind']!r}, the solver gives {facts.solver.kind!r}"
+    confirmed = list(PLAYED if facts.confirmed is None else facts.confirmed.get(row["episode_id"], ()))
     if row["evidence"] != confirmed or not confirmed:
         yield f"evidence is {row['evidence']}, the store has {confirmed or 'none, which makes no row'}"
     if kind == "credit":
@@ -122,10 +106,12 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
     elif label is None or not label["accepted"]:
         yield "its episode has no accepted label"
     else:
-        facts_of_label = ("label_version", "pivot_step", "failure_mode")
-        yield from (f"{name} is {row[name]!r}, the label has {label[name]!r}" for name in facts_of_label
-                    if row[name] != label[name])  # fmt: skip
+        yield from _differences(row, {name: label[name] for name in ("label_version", "pivot_step", "failure_mode")})
         yield from CHECKS[kind](row, facts, episode, label)
+
+
+def _differences(row: Row, expected: Row) -> Problems:
+    return (f"{name} is {row[name]!r}, expected {right!r}" for name, right in expected.items() if row[name] != right)
 
 
 def _reply(messages: Any) -> str:
@@ -157,8 +143,7 @@ def _correction(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         return
     reply = _reply(row["messages"] if "messages" in row else row["completion"])
     expected = {"action": plan[place], "need": len(plan) - place, "turns_left": episode["horizon"] - row["t"]}
-    yield from (f"{name} is {row[name]!r}, the plan has {right!r}" for name, right in expected.items()
-                if row[name] != right)  # fmt: skip
+    yield from _differences(row, expected)
     if (action := facts.action(episode, reply)) != plan[place]:
         yield f"its reply has the action {action!r}, the plan has {plan[place]!r}"
     yield from _sibling(row, facts, reply)
@@ -211,8 +196,8 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         return
     before, after = row["need_before"], row["need_after"]
     stored = [(before, steps[t]["need"]), *([(after, steps[t + 1]["need"])] if t + 1 < len(steps) else [])]
-    yield from (f"a need is {mine}, the step has {need}" for mine, need in stored
-                if facts.needs_are_stored and need is not None and mine != need)  # fmt: skip
+    if facts.solver.config == type(facts.solver)().config:  # else the stored needs, of default settings, are others
+        yield from (f"a need is {mine}, the step has {need}" for mine, need in stored if need not in (None, mine))
     left = episode["horizon"] - 1 - t
     slack = None if after is None else left - after
     expected = {
@@ -223,13 +208,11 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         "within_reach": slack is not None and slack >= 0,
         "progress": None if before is None or after is None else before - after,
     }
-    yield from (f"{name} is {row[name]!r}, expected {right!r}" for name, right in expected.items()
-                if row[name] != right)  # fmt: skip
     pivot = label.get("pivot_step") if not label.get("fallback") else None
-    if row["certificate_kind"] == "exact" and row["is_pivot"] != (t == pivot):
-        yield f"is_pivot is {row['is_pivot']}, the label has step {pivot}"
-    if row["certificate_kind"] == "exact" and t == pivot and row["safe_actions"] != label["feasible_actions"]:
-        yield f"safe_actions are {row['safe_actions']}, the label has {label['feasible_actions']}"
+    if row["certificate_kind"] == "exact":
+        expected["is_pivot"] = t == pivot
+        expected |= {"safe_actions": label["feasible_actions"]} if t == pivot else {}
+    yield from _differences(row, expected)
     regained = (after is not None) - (before is not None)
     scores = {
         "progress": regained if expected["progress"] is None else expected["progress"],
@@ -241,7 +224,6 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
 
 
 def _privileged(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
-    del episode
     if row["t"] != label["pivot_step"]:
         yield f"t is {row['t']}, the pivot is {label['pivot_step']}"
         return
@@ -260,19 +242,31 @@ def _privileged(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
 
 
 def _analyzer(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
-    del facts, episode
     if _reply(row["messages"]) != label["target"]:
         yield "its answer is not the target of the label"
     if row["prompt_hash"] != label["prompt_hash"]:
         yield "prompt_hash is not the label's"
 
 
-Check = Callable[[Row, Facts, Row, Row], Problems]
-CHECKS: Mapping[str, Check] = {
+CHECKS: Mapping[str, Callable[[Row, Facts, Row, Row], Problems]] = {
+    "credit": _credit,
     "corrections": _correction,
     "pairs": _pair,
-    "credit": _credit,
     "privileged": _privileged,
     "analyzer": _analyzer,
 }
 """Checks by format."""
+
+
+def rows_of(target: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the rows of an export, in the order of the names of their files."""
+    return [row for path in sorted((target / kind).rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def export_problems(store: Path, target: Path) -> list[str]:
+    """Return what verify reports about an export."""
+
+    def stream(call: Callable[..., Any], arguments: Any) -> Any:
+        return (call(*each) for each in arguments)
+
+    return verify_export(store, target, Reporter(), stream).problems

@@ -14,7 +14,6 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.images import decode
-from pivot.tests.stores import build_small
 
 ENVIRONMENTS = os.environ.get("PIVOT_LOADERS", "")
 """Folder with a virtual environment per trainer."""
@@ -23,12 +22,7 @@ pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the trainers: ma
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_small(tmp_path_factory.mktemp("loaders") / "store")
-
-
-def load(trainer: str, folder: Path, *arguments: str) -> list[Row]:
+def load(trainer: str, folder: Path) -> list[Row]:
     """Return the rows of an export as a trainer reads them."""
     out = folder.parent / f"{trainer}.json"
     script = Path(__file__).parent / "loaders" / f"{trainer}_rows.py"
@@ -36,9 +30,8 @@ def load(trainer: str, folder: Path, *arguments: str) -> list[Row]:
     caches = {"HF_HOME": folder.parent / "hf", "MODELSCOPE_CACHE": folder.parent / "modelscope"}
     fixed = {"HF_HUB_OFFLINE": "1", "DISABLE_VERSION_CHECK": "1", "OMP_NUM_THREADS": "1"}
     env = os.environ | fixed | {name: str(path) for name, path in caches.items()}
-    done = subprocess.run(
-        [python, script, folder, *arguments, out], capture_output=True, text=True, check=False, env=env, cwd=out.parent
-    )
+    command = [python, script, folder, out]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=out.parent)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(out.read_text())
 
@@ -62,12 +55,12 @@ def plain(messages: list[Row]) -> list[Row]:
     return [{"role": each["role"], "content": each["content"]} for each in messages]
 
 
-def test_ms_swift_reads_every_row(store: Path, tmp_path: Path) -> None:
+def test_ms_swift_reads_every_row(small_store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "rows"
-    pivot.export(store, folder, format="analyzer")
+    pivot.export(small_store, folder, format="analyzer")
     rows, own = load("swift", folder), stored(folder, "analyzer", "train")
     assert own
     expected = [{"messages": plain(row["messages"]), "rejected": None, "images": digests(row)} for row in own]
     assert by_content([row | {"messages": plain(row["messages"])} for row in rows]) == by_content(expected)
-    assert all("".join(each["content"] for each in row["messages"]).count("<image>") == len(row["images"])
-               for row in rows)  # fmt: skip
+    for row in rows:
+        assert "".join(each["content"] for each in row["messages"]).count("<image>") == len(row["images"])

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PluginError, StoreError
-from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.on_disk import RECORD, ExportPlan
 from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import TableSchema
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.exports import verify_export
-from pivot.tests.dataset.export_rows import Facts, row_problems
+from pivot.tests.dataset.export_rows import CHECKS as KINDS
+from pivot.tests.dataset.export_rows import Facts, export_problems, row_problems, rows_of
 
-KINDS = ("credit", "corrections", "pairs", "privileged", "analyzer")
 Row = dict[str, Any]
 
 
@@ -37,20 +36,17 @@ def exports(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _problems(store: Path, target: Path) -> list[str]:
-    def stream(call: Callable[..., Any], arguments: Any) -> Any:
-        return (call(*each) for each in arguments)
-
-    return verify_export(store, target, Reporter(), stream).problems
-
-
 def _content(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+def _shown(root: Path) -> dict[str, bytes]:
+    return {name: data for name, data in _content(root).items() if not name.startswith(".")}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_export_holds(store: Path, exports: Path, kind: str) -> None:
-    assert _problems(store, exports / kind) == []
+    assert export_problems(store, exports / kind) == []
 
 
 def test_bytes_depend_neither_on_workers_nor_on_interruptions(
@@ -74,21 +70,16 @@ def test_bytes_depend_neither_on_workers_nor_on_interruptions(
     assert not (tmp_path / "killed" / RECORD).exists()
     pivot.export(store, tmp_path / "killed", format="pairs", workers=1)
     assert len(shards) == 5  # two of four shards were kept, the third was rebuilt
-    lock = {name: each for name, each in _content(tmp_path / "killed").items() if not name.startswith(".")}
-    assert lock == {name: each for name, each in _content(exports / "pairs").items() if not name.startswith(".")}
+    assert _shown(tmp_path / "killed") == _shown(exports / "pairs")
 
 
 def test_each_side_of_the_split_is_kept(store: Path, exports: Path) -> None:
-    train = {path.parent.name: pq.read_table(path) for path in sorted(store.glob("dataset/*/train-*.parquet"))}
-    episodes = {
-        name for path in store.glob("dataset/*/train-*.parquet") if "_episodes" not in str(path)
-        for name in pq.read_table(path, columns=["episode_id"])["episode_id"].to_pylist()
-    }  # fmt: skip
-    assert train
-    mine = {name for path in (exports / "pairs").rglob("train/*.parquet")
-            for name in pq.read_table(path)["episode_id"].to_pylist()}  # fmt: skip
+    def episodes(paths: Iterable[Path]) -> set[str]:
+        return {name for path in paths for name in pq.read_table(path)["episode_id"].to_pylist()}
+
+    mine = episodes((exports / "pairs").rglob("train/*.parquet"))
     assert mine
-    assert mine <= episodes
+    assert mine <= episodes(path for path in store.glob("dataset/*/train-*.parquet") if "_episodes" not in str(path))
 
 
 def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Path) -> None:
@@ -104,10 +95,6 @@ def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Pat
         pivot.export(store, tmp_path / "none", format="credit", settings={"rule": "verl"})
 
 
-def _rows(root: Path, kind: str) -> list[Row]:
-    return [row for path in sorted((root / kind).rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-
-
 # Lies
 
 OTHER: dict[type, Callable[[Any], Any]] = {
@@ -121,25 +108,15 @@ OTHER: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _lies() -> list[tuple[str, str]]:
-    """Name every column of every format."""
-    store_free = {kind: pivot_columns(kind) for kind in KINDS}
-    return [(kind, column) for kind, columns in store_free.items() for column in columns]
-
-
-def pivot_columns(kind: str) -> list[str]:
-    return list(ExportPlan(kind, {}, (), "").exporter().schema().names)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-LIES = _lies()
+def _schema(kind: str) -> TableSchema:
+    return ExportPlan(kind, {}, (), "").exporter().schema()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _plant(root: Path, kind: str, column: str) -> bool:
     """Change one cell of a column that is not null, and rewrite the digests; return whether there was one."""
-    schema = ExportPlan(kind, {}, (), "").exporter().schema()  # pyright: ignore[reportAttributeAccessIssue]
+    schema = _schema(kind)
     for path in sorted((root / kind).rglob("*.parquet")):
-        table = pq.read_table(path)
-        rows = table.to_pylist()
+        rows = pq.read_table(path).to_pylist()
         changed = next((row for row in rows if row[column] is not None), None)
         if changed is None:
             continue
@@ -155,8 +132,7 @@ def _sign(root: Path) -> None:
     """Make the record agree with the files."""
     storage, record = LocalStorage(root), json.loads((root / RECORD).read_text())
     for name in record["files"]:
-        made = storage.record(name)
-        record["files"][name] = {"sha256": made.sha256, "bytes": made.bytes}
+        record["files"][name] = asdict(storage.record(name))
     storage.write_json(RECORD, record)
 
 
@@ -165,14 +141,14 @@ def _sign(root: Path) -> None:
 )
 def test_every_planted_lie_is_found(store: Path, exports: Path, tmp_path: Path, kind: str) -> None:
     planted = 0
-    for column in [column for each, column in LIES if each == kind]:
+    for column in _schema(kind).names:
         target = tmp_path / "lie"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(exports / kind, target)
         if _plant(target, kind, column):
             planted += 1
-            assert any(column in each or "pictures" in each for each in _problems(store, target)), column
-    assert planted >= len([each for each, _ in LIES if each == kind]) - 3
+            assert any(column in each or "pictures" in each for each in export_problems(store, target)), column
+    assert planted >= len(_schema(kind).names) - 3
 
 
 PROVED = {
@@ -187,9 +163,8 @@ PROVED = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_proved_without_the_code_that_wrote_them(store: Path, exports: Path, kind: str) -> None:
     opened = Store.open(store)
-    shard = opened.config.shards()[0]
-    facts = Facts(opened, shard)
-    rows = [row for row in _rows(exports / kind, kind) if row["episode_id"] in facts.episodes]
+    facts = Facts(opened, opened.config.shards()[0])
+    rows = [row for row in rows_of(exports / kind, kind) if row["episode_id"] in facts.episodes]
     assert rows
     assert not [problem for row in rows for problem in row_problems(kind, row, facts)]
     for column, wrong in PROVED[kind].items():
@@ -222,8 +197,8 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     elif defect == "missing":
         first.unlink()
     elif defect == "card":
-        card = (target / "README.md").read_text().replace("exact", "certain")
-        (target / "README.md").write_text(card)
+        card = target / "README.md"
+        card.write_text(card.read_text().replace("exact", "certain"))
         _sign(target)
     elif defect == "manifest":
         (target / RECORD).write_text(json.dumps(record | {"manifest": "0" * 64}))
@@ -236,9 +211,8 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"
         moved.parent.mkdir(exist_ok=True)
         first.rename(moved)
-        record["files"][moved.relative_to(target).as_posix()] = record["files"].pop(
-            first.relative_to(target).as_posix()
-        )
+        old, new = (path.relative_to(target).as_posix() for path in (first, moved))
+        record["files"][new] = record["files"].pop(old)
         (target / RECORD).write_text(json.dumps(record))
     elif defect == "page":
         (target / "pairs" / "page.html").write_text("<p>More rows</p>")
@@ -247,7 +221,7 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     else:
         _change_rows(target, defect)
         _sign(target)
-    assert _problems(store, target)
+    assert export_problems(store, target)
 
 
 def _change_rows(target: Path, defect: str) -> None:
@@ -256,15 +230,14 @@ def _change_rows(target: Path, defect: str) -> None:
     table = pq.read_table(path)
     rows = table.to_pylist()
     if defect == "pictures":
-        one, other = 0, next(i for i, row in enumerate(rows) if row["images"] != rows[0]["images"])
-        rows[one]["images"], rows[other]["images"] = rows[other]["images"], rows[one]["images"]
+        other = next(row for row in rows if row["images"] != rows[0]["images"])
+        rows[0]["images"], other["images"] = other["images"], rows[0]["images"]
     elif defect == "order":
         rows.reverse()
     elif defect == "twice":
         rows.append(rows[-1])
     elif defect == "provenance":
-        one, other = 0, next(i for i, row in enumerate(rows) if row["episode_id"] != rows[0]["episode_id"])
-        rows[one]["episode_id"] = rows[other]["episode_id"]
+        rows[0]["episode_id"] = next(row["episode_id"] for row in rows if row["episode_id"] != rows[0]["episode_id"])
     elif defect == "sibling":
         row = next(row for row in rows if row["sibling_id"] is not None)
         row |= {"chosen_from": "witness", "sibling_id": None, "sibling_t": None}
@@ -275,7 +248,7 @@ def _change_rows(target: Path, defect: str) -> None:
 
 def test_replies_come_from_siblings_then_from_the_rollout_itself_then_from_a_template(exports: Path) -> None:
     for kind, column, template in (("pairs", "chosen_from", "witness"), ("corrections", "thought", "template")):
-        rows = _rows(exports / kind, kind)
+        rows = rows_of(exports / kind, kind)
         for row in rows:
             own, sibling = row["sibling_id"] == row["episode_id"], row["sibling_id"] is not None
             assert row[column] == ("own" if own else "sibling" if sibling else template)
@@ -291,16 +264,16 @@ def test_an_export_of_nights_is_whole_and_proved(tmp_path: Path) -> None:
     pivot.build(more, root / "2026-01-02")
     for kind in ("pairs", "credit"):
         pivot.export(root, tmp_path / kind, format=kind)
-        assert _problems(root, tmp_path / kind) == []
+        assert export_problems(root, tmp_path / kind) == []
     paths = [*(tmp_path / "pairs").rglob("*.parquet")]
     assert {path.relative_to(tmp_path / "pairs").parts[0] for path in paths} == {"2026-01-01", "2026-01-02"}
     assert {row["env"] for path in paths for row in pq.read_table(path).to_pylist()} == {"frozenlake", "sokoban"}
-    assert any("export again" in each for each in _problems(root, tmp_path / "alone")), "the night came later"
+    assert any("export again" in each for each in export_problems(root, tmp_path / "alone")), "the night came later"
     shutil.rmtree(tmp_path / "pairs" / "2026-01-02")
     record = json.loads((tmp_path / "pairs" / RECORD).read_text())
     record["files"] = {name: each for name, each in record["files"].items() if not name.startswith("2026-01-02/")}
     (tmp_path / "pairs" / RECORD).write_text(json.dumps(record))
-    assert any("2026-01-02" in each and "missing" in each for each in _problems(root, tmp_path / "pairs"))
+    assert any("2026-01-02" in each and "missing" in each for each in export_problems(root, tmp_path / "pairs"))
 
 
 @pytest.mark.parametrize("name", ["with space", "-dash", "ümläut ✓", "quote'\"", "new\nline", "%41"])
@@ -308,8 +281,7 @@ def test_folders_with_hostile_names_are_exports_like_others(
     store: Path, exports: Path, tmp_path: Path, name: str
 ) -> None:
     pivot.export(store, tmp_path / name, format="credit")
-    whole = {each: data for each, data in _content(exports / "credit").items() if not each.startswith(".")}
-    assert {each: data for each, data in _content(tmp_path / name).items() if not each.startswith(".")} == whole
+    assert _shown(tmp_path / name) == _shown(exports / "credit")
 
 
 def test_what_cannot_be_exported_says_what_to_do(store: Path, tmp_path: Path) -> None:
