@@ -22,13 +22,10 @@ def png_of(width: int, height: int, rows: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", rows) + png_chunk(b"IEND", b"")
 
 
-def _saved(format_name: str, **options: Any) -> Callable[[bytes], bytes]:
-    def changed(data: bytes) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(decode(data)).save(buffer, format_name, **options)
-        return buffer.getvalue()
-
-    return changed
+def _saved(picture: Image.Image, format_name: str = "PNG", **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, format_name, **options)
+    return buffer.getvalue()
 
 
 def _rotated(data: bytes) -> bytes:
@@ -37,22 +34,18 @@ def _rotated(data: bytes) -> bytes:
     if data.startswith(b"\xff\xd8"):  # the coded pixels as they are
         body = b"Exif\x00\x00" + exif.tobytes().removeprefix(b"Exif\x00\x00")
         return data[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + data[2:]
-    return _saved("PNG", exif=exif)(data)
+    return _saved(Image.fromarray(decode(data)), exif=exif)
 
 
 def _with_alpha(data: bytes) -> bytes:
     picture = Image.fromarray(decode(data)).convert("RGBA")
     picture.putalpha(3)
-    buffer = io.BytesIO()
-    picture.save(buffer, "PNG")
-    return buffer.getvalue()
+    return _saved(picture)
 
 
 def _animated(data: bytes) -> bytes:
-    frame = Image.fromarray(decode(data))
-    buffer = io.BytesIO()
-    frame.save(buffer, "PNG", save_all=True, append_images=[Image.fromarray(255 - decode(data))], duration=100)
-    return buffer.getvalue()
+    frame, inverted = Image.fromarray(decode(data)), Image.fromarray(255 - decode(data))
+    return _saved(frame, save_all=True, append_images=[inverted], duration=100)
 
 
 def _with_text(data: bytes) -> bytes:
@@ -68,7 +61,7 @@ CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
     "with alpha": _with_alpha,
     "with a second frame": _animated,
     "with a comment": _with_text,
-    "WebP": _saved("WEBP", lossless=True),
+    "WebP": lambda data: _saved(Image.fromarray(decode(data)), "WEBP", lossless=True),
 }
 
 

@@ -90,8 +90,7 @@ def test_the_modes_are_those_of_the_rows(small_store: Path) -> None:
         modes = Counter(label["failure_mode"] for label in labels)
         assert {mode for name, mode in shown if name == env} == set(modes)
         for mode, count in modes.items():
-            steps = [label["pivot_step"] for label in labels if label["failure_mode"] == mode]
-            row = shown[env, mode]
+            row, steps = shown[env, mode], [each["pivot_step"] for each in labels if each["failure_mode"] == mode]
             assert (int(row["records"]), row["share"]) == (count, _percent(count, len(labels)))
             assert float(row["mean pivot step"]) == pytest.approx(sum(steps) / count, abs=0.005)
 
@@ -112,8 +111,7 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(TemplateWriter, "write", lambda self, requests: [Guidance("") for _ in requests])
     root = build_tiny(tmp_path / "store", "frozenlake")
     labels = _rows(root, "frozenlake", "labels")
-    assert labels
-    assert not any(label["accepted"] for label in labels)
+    assert {label["accepted"] for label in labels} == {False}
     names = Counter(name for label in labels for name in {reason["name"] for reason in label["reject_reasons"]})
     header, *rows = _section(root, "Counts")
     (counts, *rejects) = [cells for cells in rows if cells[0] != "reject reason"]
@@ -199,9 +197,7 @@ def test_the_card_says_so_and_a_flag_states_the_licence(tmp_path: Path) -> None:
     pivot.build(config, root)
     card = DatasetCard.load(root / "dataset/README.md")
     assert card.data.to_dict()["license"] == "cc-by-4.0"
-    assert re.search(
-        r"`cc-by-4\.0`, as stated by \w+ built this dataset\. What the PIVOT pipeline generated", card.text
-    )
+    assert re.search(r"`cc-by-4\.0`, as stated by \w+ built this dataset\. What the PIVOT pipeline", card.text)
     assert problems(root) == []
     assert pivot.build(run_config(f"--config {root}/run.json"), root).already_complete
     with pytest.raises(ConfigError, match="license"):

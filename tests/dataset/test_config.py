@@ -23,6 +23,11 @@ from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
 
 SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
+BOTH = {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}
+
+
+def _one(env: str, **settings: int) -> dict[str, Any]:
+    return {"environments": {env: {"tasks": 1, "settings": settings}}}
 
 
 @pytest.mark.parametrize(
@@ -30,43 +35,27 @@ SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
     [
         ({}, "config field environments: found nothing, expected a value"),
         ({"environments": {}}, "config field environments"),
-        (
-            {"environments": SOKOBAN, "rollout": 8},
-            r"unknown config field rollout; did you mean 'rollouts'\? known: environments, rollouts, seed",
-        ),
+        ({"environments": SOKOBAN, "rollout": 8}, r"field rollout; did you mean 'rollouts'\? known: environments, "),
         ({"environments": SOKOBAN, "rollouts": "many"}, "config field rollouts: found 'many', expected a whole number"),
         ({"environments": SOKOBAN, "rollouts": 0}, "config field rollouts: found 0, expected more than 0"),
         ({"environments": SOKOBAN, "seed": -1}, "config field seed"),
         ({"environments": SOKOBAN, "validation_fraction": 1.0}, "config field validation_fraction"),
         ({"environments": {"sokoban": {"tasks": 0, "settings": {}}}}, "config field environments.sokoban.tasks"),
         ({"environments": {"sokoban": {"settings": {}}}}, "field environments.sokoban.tasks: found nothing"),
-        (
-            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxen": 1}}}},
-            r"unknown setting sokoban.boxen; did you mean 'boxes'\? known: ",
-        ),
-        (
-            {"environments": {"sokoban": {"tasks": 1, "settings": {"boxes": 0}}}},
-            "sokoban.boxes: found 0, expected 1 or more",
-        ),
-        (
-            {"environments": {"sokoban": {"tasks": 1, "settings": {"min_solution": 6}}}},
-            "min_solution=6 is larger than max_solution=5",
-        ),
+        (_one("sokoban", boxen=1), r"unknown setting sokoban.boxen; did you mean 'boxes'\? known: "),
+        (_one("sokoban", boxes=0), "sokoban.boxes: found 0, expected 1 or more"),
+        (_one("sokoban", min_solution=6), "min_solution=6 is larger than max_solution=5"),
         ({"environments": SOKOBAN, "policy": {"name": "scripted", "option": 1}}, "unknown config field policy.option"),
     ],
 )
 def test_a_wrong_field_is_named(raw: dict[str, Any], message: str) -> None:
-    pattern = message.replace("(", r"\(").replace(")", r"\)")
-    with pytest.raises(ConfigError, match=pattern):
+    with pytest.raises(ConfigError, match=message):
         make_config(raw)
 
 
 def test_unknown_parts_are_named() -> None:
-    with pytest.raises(
-        PluginError,
-        match="unknown environment 'chess'; registered: frozenlake, gym, navigation, primitiveskill, sokoban",
-    ):
-        make_config({"environments": {"chess": {"tasks": 1, "settings": {}}}})
+    with pytest.raises(PluginError, match=r"unknown environment 'chess'; registered: frozenlake, gym, .*, sokoban"):
+        make_config(_one("chess"))
     with pytest.raises(PluginError, match=r"unknown policy 'nobody'; registered: .*scripted"):
         Run(make_config({"environments": SOKOBAN, "policy": {"name": "nobody"}}))
     with pytest.raises(PluginError, match=r"unknown writer 'nobody'; registered: .*template"):
@@ -105,14 +94,8 @@ def test_the_run_id_is_that_of_seed_rollouts_and_policy() -> None:
 def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
     runs = {"sokoban": {"tasks": 7, "tasks_per_shard": 3}, "frozenlake": {"tasks": 7}}
     config = make_config({"environments": runs, "tasks_per_shard": 5})
-    ranges = [(shard.env, shard.first, shard.stop) for shard in config.shards()]
-    assert ranges == [
-        ("sokoban", 0, 3),
-        ("sokoban", 3, 6),
-        ("sokoban", 6, 7),
-        ("frozenlake", 0, 5),
-        ("frozenlake", 5, 7),
-    ]
+    ranges = {env: [(each.first, each.stop) for each in config.shards() if each.env == env] for env in runs}
+    assert ranges == {"sokoban": [(0, 3), (3, 6), (6, 7)], "frozenlake": [(0, 5), (5, 7)]}
     assert make_config(json.loads(config.model_dump_json())) == config
     plain = make_config({"environments": SOKOBAN}).model_dump(mode="json")
     assert "tasks_per_shard" not in plain["environments"]["sokoban"], "older versions read stores without it"
@@ -124,9 +107,7 @@ def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
     ("levels", "size"), [(1, 16), (4096, 16), (4097, 32), (16_000, 64), (125_000, 128), (10**7, 128)]
 )
 def test_large_stores_get_larger_shards(levels: int, size: int) -> None:
-    config = make_config(
-        {"environments": {"frozenlake": {"tasks": levels, "settings": {}}, "sokoban": {"tasks": 1, "settings": {}}}}
-    )
+    config = make_config({"environments": BOTH | {"frozenlake": {"tasks": levels}}})
     assert config.with_fitting_shards().tasks_per_shard == size
 
 
@@ -144,11 +125,9 @@ class Strict(Filter):
 @pytest.fixture
 def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
     """Install the filter beside ours."""
-    installed = plugins.entry_points
-    point = EntryPoint("strict", f"{Strict.__module__}:Strict", "pivot.filters")
-    monkeypatch.setattr(
-        plugins, "entry_points", lambda group: [*installed(group=group), *([point] if group == point.group else [])]
-    )
+    installed, more = plugins.entry_points, EntryPoint("strict", f"{Strict.__module__}:Strict", "pivot.filters")
+    points = lambda group: [*installed(group=group), *([more] if group == more.group else [])]  # noqa: E731
+    monkeypatch.setattr(plugins, "entry_points", points)
     plugins.registered.cache_clear()
     plugins.load.cache_clear()
     yield Strict
@@ -157,20 +136,19 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
 
 
 def test_a_config_records_the_filters_of_each_environment(strict: type[Strict]) -> None:
-    config = make_config({"environments": {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}})
+    config = make_config({"environments": BOTH})
     assert "strict" in config.filters["sokoban"]
     assert "strict" not in config.filters["frozenlake"]
     assert make_config(config.model_dump(mode="json")) == config
 
 
 def test_filters_can_be_chosen() -> None:
-    environments = {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}
-    config = make_config({"environments": environments, "filters": {"sokoban": ["target", "mode", "target"]}})
+    config = make_config({"environments": BOTH, "filters": {"sokoban": ["target", "mode", "target"]}})
     assert config.filters["sokoban"] == ("mode", "target")
-    assert config.filters["frozenlake"] == make_config({"environments": environments}).filters["frozenlake"]
-    assert make_config({"environments": environments, "filters": {"sokoban": "target,mode"}}) == config
+    assert config.filters["frozenlake"] == make_config({"environments": BOTH}).filters["frozenlake"]
+    assert make_config({"environments": BOTH, "filters": {"sokoban": "target,mode"}}) == config
     with pytest.raises(ConfigError, match="environment 'svg' is not part of this run"):
-        make_config({"environments": environments, "filters": {"svg": ["mode"]}})
+        make_config({"environments": BOTH, "filters": {"svg": ["mode"]}})
 
 
 def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     shutil.copytree(exports / ("credit" if defect == "settings" else "pairs"), target)
     first = min(target.rglob("*.parquet"))
     record = json.loads((target / RECORD).read_text())
+    other = {"settings": {"rule": "slack"}, "environments": ["sokoban"], "version": "0.0", "manifest": "0" * 64}
     if defect == "extra":
         shutil.copy(first, target / "pairs" / "more.parquet")
     elif defect == "missing":
@@ -200,12 +201,9 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
         card = target / "README.md"
         card.write_text(card.read_text().replace("exact", "certain"))
         _sign(target)
-    elif defect == "manifest":
-        (target / RECORD).write_text(json.dumps(record | {"manifest": "0" * 64}))
     elif defect == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
-    elif defect in ("settings", "environments", "version"):
-        other = {"settings": {"rule": "slack"}, "environments": ["sokoban"], "version": "0.0"}
+    elif defect in other:
         (target / RECORD).write_text(json.dumps(record | {defect: other[defect]}))
     elif defect == "split":
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"

@@ -23,16 +23,16 @@ guard(sys.argv[1])
 """
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pivot", *words], capture_output=True, text=True, check=False, timeout=300
-    )
+def _python(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, timeout=300)
 
 
-def _ended(command: str, how: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", f"{END}\n{how}", command], capture_output=True, text=True, check=False, timeout=60
-    )
+def _verified(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return _python("-m", "pivot", "verify", root, "--workers", "1", *words)
+
+
+def _ended(how: str) -> subprocess.CompletedProcess[str]:
+    return _python("-c", f"{END}\n{how}", "stats")
 
 
 @pytest.mark.parametrize(
@@ -44,43 +44,40 @@ def _ended(command: str, how: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_end_of_the_child_is_one_message(how: str, message: str) -> None:
-    ended = _ended("stats", how)
+    ended = _ended(how)
     assert ended.returncode == 1
     assert message in ended.stderr
     assert "\n" not in ended.stderr.strip()
 
 
 def test_status_and_output_of_the_child_are_those_of_the_command() -> None:
-    ended = _ended("stats", "print('rows'); sys.exit(3)")
+    ended = _ended("print('rows'); sys.exit(3)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "rows\n", "")
 
 
 def test_memory_beyond_the_limit_is_refused() -> None:
-    ended = _ended("stats", "limit_memory(200)\ntry: bytearray(1 << 30)\nexcept MemoryError: sys.exit(7)")
-    assert ended.returncode == 7
+    assert _ended("limit_memory(200)\ntry: bytearray(1 << 30)\nexcept MemoryError: sys.exit(7)").returncode == 7
 
 
 def test_a_signal_reaches_the_child_and_a_killed_command_leaves_none() -> None:
     waits = f"{END}\nimport time\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
     for number, status in ((signal.SIGTERM, 1), (signal.SIGKILL, -signal.SIGKILL)):
-        command = subprocess.Popen(
-            [sys.executable, "-c", waits, "stats"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        words, pipe = [sys.executable, "-c", waits, "stats"], subprocess.PIPE
+        command = subprocess.Popen(words, stdout=pipe, stderr=pipe)
         assert command.stdout is not None
         child = int(command.stdout.readline())
         assert child != command.pid
         command.send_signal(number)
         assert command.wait(20) == status
-        for _ in range(200):
-            if not Path(f"/proc/{child}").exists():
-                break
+        end = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists() and time.monotonic() < end:
             time.sleep(0.05)
         assert not Path(f"/proc/{child}").exists()
         command.communicate()
 
 
 def test_a_shard_that_takes_too_long_ends_verify(lake: Patient) -> None:
-    ended = _run("verify", str(lake.root), "--max-seconds", "1", "--workers", "1", "--max-memory", "4096")
+    ended = _verified(lake.root, "--max-seconds", "1", "--max-memory", "4096")
     assert ended.returncode in (0, 1)
     assert ended.returncode == 0 or "made no progress within --max-seconds" in ended.stderr
 
@@ -94,7 +91,7 @@ def test_a_picture_of_any_size_is_one_message(lake: Patient) -> None:
 
     change_rows(lake.root, lake.file("frozenlake", "frames"), grow)
     rewrite_manifest(lake.root)
-    assert _run("verify", str(lake.root), "--workers", "1").returncode == 1
+    assert _verified(lake.root).returncode == 1
 
 
 def test_rows_that_unfold_to_more_than_the_memory_are_refused(lake: Patient) -> None:
@@ -109,7 +106,7 @@ def test_rows_that_unfold_to_more_than_the_memory_are_refused(lake: Patient) -> 
     pq.write_table(table, path, compression="zstd", store_schema=False)
     assert path.stat().st_size < 1_000_000
     rewrite_manifest(lake.root)
-    ended = _run("verify", str(lake.root), "--workers", "1")
+    ended = _verified(lake.root)
     assert ended.returncode == 1
     assert "memory" in ended.stderr, ended.stderr
     assert "Traceback" not in ended.stderr
@@ -124,6 +121,6 @@ def test_no_flipped_bit_of_a_footer_is_a_crash(lake: Patient) -> None:
         data[-9 - rng.randrange(footer)] ^= 1 << rng.randrange(8)
         (lake.root / name).write_bytes(data)
         rewrite_manifest(lake.root)
-        ended = _run("verify", str(lake.root), "--workers", "1")
+        ended = _verified(lake.root)
         assert ended.returncode in (0, 1)
         assert "Traceback" not in ended.stderr

@@ -18,7 +18,7 @@ from pivot.core.errors import ImageError
 from pivot.core.images import CODECS, Codec, Frame, codec
 from pivot.core.storage import LocalStorage, open_storage
 from pivot.datasets.store.parquet import ROW_GROUP, read_table, write_parquet, write_tables
-from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS
+from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS, TableSchema
 from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.tests.stores import build_tiny, problems, read_rows, schema_of, table_files
@@ -27,30 +27,22 @@ IMAGE_SIZE = 20_000
 
 
 def _frame_rows(count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "frame_id": f"{place:064x}",
-            "width": 96,
-            "height": 96,
-            "format": "png",
-            "byte_size": IMAGE_SIZE,
-            "image": os.urandom(IMAGE_SIZE),
-        }
-        for place in range(count)
-    ]
+    fixed = {"width": 96, "height": 96, "format": "png", "byte_size": IMAGE_SIZE}
+    return [fixed | {"frame_id": f"{place:064x}", "image": os.urandom(IMAGE_SIZE)} for place in range(count)]
+
+
+def _written(folder: Path, schema: TableSchema, rows: list[dict[str, Any]]) -> Path:
+    write_tables(LocalStorage(folder), [("table.parquet", schema, schema.table(rows))])
+    return folder / "table.parquet"
 
 
 def _episode_rows(count: int, frames: list[bytes]) -> list[dict[str, Any]]:
     """Whole episodes of nine steps that visit few places again and again."""
     empty: dict[str, Any] = dict.fromkeys(DATASET_EPISODES.names)
-    return [
-        empty
-        | {
-            "episode_id": f"episode {place}",
-            "images": [{"bytes": frames[(place + t) % len(frames)], "path": None} for t in range(10)],
-        }
-        for place in range(count)
+    pictures = [
+        [{"bytes": frames[(place + t) % len(frames)], "path": None} for t in range(10)] for place in range(count)
     ]
+    return [empty | {"episode_id": f"episode {place}", "images": images} for place, images in enumerate(pictures)]
 
 
 def test_every_column_of_a_store_is_compressed_but_images(small_store: Path) -> None:
@@ -70,24 +62,18 @@ def test_every_column_of_a_store_is_compressed_but_images(small_store: Path) -> 
     assert min(seen.values()) > 10
 
 
-def test_long_tables_are_cut_into_small_row_groups(tmp_path: Path) -> None:
-    write_tables(LocalStorage(tmp_path), [("frames.parquet", FRAMES, FRAMES.table(_frame_rows(300)))])
-    metadata = pq.read_metadata(tmp_path / "frames.parquet")
-    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [128, 128, 44]
-    assert read_table(LocalStorage(tmp_path), "frames.parquet", FRAMES).num_rows == 300
-
-
-def test_a_shard_without_pictures_is_one_row_group(tmp_path: Path) -> None:
-    """A summary of many shards takes three times as long where their groups are small."""
-    rows = [dict.fromkeys(EPISODES.names) | {"episode_id": str(place)} for place in range(1024)]
-    write_tables(LocalStorage(tmp_path), [("episodes.parquet", EPISODES, EPISODES.table(rows))])
-    assert pq.read_metadata(tmp_path / "episodes.parquet").num_row_groups == 1
-
-
-def test_a_table_without_rows_has_no_row_group(tmp_path: Path) -> None:
-    """The Hugging Face reader stops at an empty one."""
-    write_tables(LocalStorage(tmp_path), [("frames.parquet", FRAMES, FRAMES.table([]))])
-    assert pq.read_metadata(tmp_path / "frames.parquet").num_row_groups == 0
+@pytest.mark.parametrize(("schema", "groups"), [(FRAMES, [128, 128, 44]), (EPISODES, [1024]), (FRAMES, [])])
+def test_tables_with_pictures_are_cut_into_small_row_groups(
+    tmp_path: Path, schema: TableSchema, groups: list[int]
+) -> None:
+    """Summaries take three times as long where all groups are small; Hugging Face's reader stops at an empty one."""
+    count = sum(groups)
+    empty: dict[str, Any] = dict.fromkeys(EPISODES.names)
+    rows = _frame_rows(count) if schema is FRAMES else [empty | {"episode_id": str(place)} for place in range(count)]
+    path = _written(tmp_path, schema, rows)
+    metadata = pq.read_metadata(path)
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == groups
+    assert read_table(LocalStorage(tmp_path), path.name, schema).num_rows == count
 
 
 class _CountingFile(io.FileIO):
@@ -108,22 +94,21 @@ def _sql(query: str) -> list[tuple[Any, ...]]:
 
 def test_one_picture_of_a_big_shard_touches_one_row_group(tmp_path: Path) -> None:
     rows = _frame_rows(1000)
-    write_tables(LocalStorage(tmp_path), [("frames.parquet", FRAMES, FRAMES.table(rows))])
-    size = (tmp_path / "frames.parquet").stat().st_size
-    with _CountingFile(tmp_path / "frames.parquet") as raw:
+    path = _written(tmp_path, FRAMES, rows)
+    size = path.stat().st_size
+    with _CountingFile(path) as raw:
         file = pq.ParquetFile(raw)
         group, place = divmod(700, ROW_GROUP)
         image = file.read_row_group(group, columns=["image"])["image"][place].as_py()
         read = raw.count
     assert image == rows[700]["image"]
     assert read < 1.1 * ROW_GROUP * IMAGE_SIZE + 50_000 < size / 7 + 50_000
-    sql = f"SELECT image FROM read_parquet('{tmp_path}/frames.parquet') WHERE file_row_number = 700"
+    sql = f"SELECT image FROM read_parquet('{path}') WHERE file_row_number = 700"
     assert _sql(sql) == [(rows[700]["image"],)]
 
 
 def test_metadata_is_read_without_the_pictures(tmp_path: Path) -> None:
-    write_tables(LocalStorage(tmp_path), [("frames.parquet", FRAMES, FRAMES.table(_frame_rows(400)))])
-    with _CountingFile(tmp_path / "frames.parquet") as raw:
+    with _CountingFile(_written(tmp_path, FRAMES, _frame_rows(400))) as raw:
         pq.ParquetFile(raw).read(columns=["frame_id", "width", "byte_size"])
         assert raw.count < 200_000
 
@@ -153,9 +138,7 @@ def test_a_store_keeps_each_frame_of_its_episodes_once(small_store: Path, env: s
     for name in table_files(small_store, env):
         if f"{env}_episodes" in name:
             images = [image["bytes"] for row in read_rows(small_store, name) for image in row["images"]]
-            column = next(
-                index for index, path in enumerate(DATASET_EPISODES.leaf_paths) if path == "images.list.element.bytes"
-            )
+            column = DATASET_EPISODES.leaf_paths.index("images.list.element.bytes")
             stored = pq.read_metadata(small_store / name).row_group(0).column(column).total_uncompressed_size
             distinct = sum(len(image) for image in set(images))
             assert stored < 1.1 * distinct + 4 * len(images) + 1000 < sum(map(len, images))

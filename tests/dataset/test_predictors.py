@@ -55,14 +55,8 @@ def test_an_episode_that_ended_early_was_lost_with_its_last_step() -> None:
 def test_a_record_is_read_back_from_its_log() -> None:
     case = printed_episode()
     fields = ("moved", "last_action_success", "action_is_valid", "dist", "remaining_turns")
-    record: dict[str, Any] = {
-        "env": "navigation",
-        "horizon": 25,
-        "actions": list(case.actions),
-        "action_log": action_log(fields, case.actions, case.steps),
-        "pivot_step": 22,
-        "failure_mode": "stagnation",
-    }
+    record: dict[str, Any] = {"env": "navigation", "horizon": 25, "pivot_step": 22, "failure_mode": "stagnation"}
+    record |= {"actions": [*case.actions], "action_log": action_log(fields, case.actions, case.steps)}
     failure = LoggedFailure.of_record(record)
     assert failure.infos == list(case.steps)
     guess = fit_arithmetic([failure])(failure)

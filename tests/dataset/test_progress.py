@@ -2,6 +2,7 @@
 
 import re
 import threading
+from types import SimpleNamespace
 
 import pytest
 from pivot.core import lines as module
@@ -9,20 +10,10 @@ from pivot.core.lines import Lines
 from pivot.tests.flow_runs import PATIENCE
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_line_every_twentieth_and_every_minute() -> None:
     said: list[str] = []
-    clock = Clock()
-    lines = Lines(said.append, {"rollout": "rolling out"}, clock)
+    clock = SimpleNamespace(now=0.0)
+    lines = Lines(said.append, {"rollout": "rolling out"}, lambda: clock.now)
     lines.start("rollout", 1000)
     for _ in range(1000):
         clock.now += 0.6
@@ -45,7 +36,7 @@ def test_a_line_every_twentieth_and_every_minute() -> None:
 
 def test_a_quick_stage_is_one_line() -> None:
     said: list[str] = []
-    lines = Lines(said.append, {}, Clock())
+    lines = Lines(said.append, {}, lambda: 0.0)
     lines.start("export", 40)
     for _ in range(40):
         lines.advance("export", 1)

@@ -31,9 +31,8 @@ TARGET = f"hub:{REPO}"
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub that this process pushes to."""
     with push_hub() as made:
-        monkeypatch.setattr(constants, "ENDPOINT", made.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        for name, value in {"ENDPOINT": made.url, "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}.items():
+            monkeypatch.setattr(constants, name, value)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield made
 
@@ -95,9 +94,8 @@ def test_nobody_ever_sees_half_of_a_version(hub: Hub, store: Path, tmp_path: Pat
     seen: list[dict[str, bytes]] = []
     hub.before = lambda *_: seen.append(shown(hub))
     result = publish(changed, REPO)
-    assert result.removed == len(old.keys() - new.keys()) and result.sent == sum(
-        old.get(name) != new[name] for name in new
-    )
+    assert result.removed == len(old.keys() - new.keys())
+    assert result.sent == sum(old.get(name) != new[name] for name in new)
     assert all(each == old for each in seen)
     assert shown(hub) == new
     publish(store, REPO)  # and back; the hub still has its content
@@ -148,9 +146,8 @@ print(len(rows), rows[0]["panel"].size[0] > 100, hf_hub_download("{REPO}", "READ
 
 def test_what_was_pushed_can_be_loaded(hub: Hub, store: Path, tmp_path: Path) -> None:
     publish(store, REPO)
-    loaded = subprocess.run(
-        [sys.executable, "-c", LOAD], env=environment(hub, tmp_path), capture_output=True, text=True, check=False
-    )
+    command, env = [sys.executable, "-c", LOAD], environment(hub, tmp_path)
+    loaded = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     rows = pivot.load_store(store).labels.collect()
     assert loaded.stdout.split()[1:] == ["True", "README.md"], loaded.stderr
     assert 0 < int(loaded.stdout.split()[0]) <= rows.height
@@ -167,37 +164,28 @@ def test_a_store_elsewhere_is_published_too(hub: Hub, s3: ObjectServer, tmp_path
 
 # Refused pushes
 
-
-def _unfinished(root: Path) -> None:
-    (root / "manifest.json").unlink()
+TRAIN, STRAY = (f"dataset/sokoban/train-000{number}.parquet" for number in ("00", "99"))
 
 
-def _changed(root: Path) -> None:
-    path = next((root / "dataset").rglob("train-*.parquet"))
+def _changed(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def _missing(root: Path) -> None:
-    next((root / "dataset").rglob("train-*.parquet")).unlink()
-
-
-def _stray(root: Path) -> None:
-    (root / "dataset/sokoban/train-00099.parquet").write_bytes(b"mine")
-
-
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "damage", "message"),
     [
-        (_unfinished, "its build did not finish"),
-        (_changed, "was changed; nothing was published; see all of it with: pivot verify"),
-        (_missing, "is missing; nothing was published"),
-        (_stray, "dataset/sokoban/train-00099.parquet is not in the manifest; nothing was published"),
+        ("manifest.json", Path.unlink, "its build did not finish"),
+        (TRAIN, _changed, "was changed; nothing was published; see all of it with: pivot verify"),
+        (TRAIN, Path.unlink, "is missing; nothing was published"),
+        (STRAY, Path.touch, "dataset/sokoban/train-00099.parquet is not in the manifest; nothing was published"),
     ],
 )
-def test_what_is_no_whole_store_is_refused(hub: Hub, store: Path, damage: Callable[[Path], None], message: str) -> None:
-    damage(store)
+def test_what_is_no_whole_store_is_refused(
+    hub: Hub, store: Path, name: str, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(store / name)
     paths: list[str] = []
     hub.before = lambda _, path: paths.append(path)
     with pytest.raises(StoreError, match=message):

@@ -3,8 +3,7 @@
 import json
 import random
 import re
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,26 @@ from pivot.datasets.sql.views import query
 from pivot.datasets.store.parquet import check_columns, read_table
 from pivot.datasets.store.schema import LABELS
 from pivot.datasets.store.store import MANIFEST, RUN, Store
+from pivot.tests.dataset.plants import change_run
 from pivot.tests.disks import obeyed_permissions
 from pivot.tests.stores import Patient, build_tiny, copy_store, problems, rewrite_manifest, schema_of
 from typer.testing import CliRunner
 
-TABLES = {
-    "episodes": "episodes/sokoban/00001.parquet",
-    "steps": "steps/sokoban/00001.parquet",
-    "frames": "frames/sokoban/00001.parquet",
-    "prompts": "prompts/sokoban/00001.parquet",
-    "label prompts": "prompts/sokoban/00001-labels-v1.parquet",
-    "calls": "calls/sokoban/00001.parquet",
-    "labels": "labels/v1/sokoban/00001.parquet",
-}
+TABLES = {name: f"{name}/sokoban/00001.parquet" for name in ("episodes", "steps", "frames", "prompts", "calls")}
+TABLES |= {"label prompts": "prompts/sokoban/00001-labels-v1.parquet", "labels": "labels/v1/sokoban/00001.parquet"}
 VIEW_OF = {name: name.removeprefix("label ") for name in TABLES if name not in ("frames", "calls")}
 
 
 @pytest.fixture(scope="module")
-def damaged(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy whose files are damaged one at a time."""
-    return copy_store(small_store, tmp_path_factory.mktemp("damaged") / "store")
+def _copy(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Patient:
+    return Patient(small_store, tmp_path_factory.mktemp("damaged") / "store")
 
 
-def _retyped(path: Path, column: str, kind: pa.DataType) -> None:
-    table = pq.read_table(path)
-    index = table.column_names.index(column)
-    pq.write_table(table.set_column(index, column, pa.nulls(table.num_rows, kind)), path)
+@pytest.fixture
+def damaged(_copy: Patient) -> Iterator[Path]:
+    """A copy of the small store to damage; it is restored afterwards."""
+    yield _copy.root
+    _copy.heal()
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -57,61 +50,43 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def _says(error: PivotError, path: Path, what: str) -> None:
-    assert str(path) in str(error)
-    assert what in str(error)
-    assert ("restore it from a copy" if "column" in what else "run the same build again") in str(error)
-    assert "\n" not in str(error)
+def _says(read: Callable[[], object], path: Path, what: str) -> None:
+    with pytest.raises(StoreError) as raised:
+        read()
+    fix = "restore it from a copy" if "column" in what else "run the same build again"
+    assert all(each in str(raised.value) for each in (str(path), what, fix)), raised.value
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("table", TABLES)
-def test_a_damaged_shard_is_named_by_every_reader(small_store: Path, damaged: Path, table: str, damage: str) -> None:
-    path = damaged / TABLES[table]
+def test_a_damaged_shard_is_named_by_every_reader(damaged: Path, table: str, damage: str) -> None:
+    path, schema = damaged / TABLES[table], schema_of(TABLES[table])
     break_it, what = DAMAGES[damage]
-    try:
-        break_it(path)
-        with pytest.raises(StoreError) as raised:
-            pivot.load_store(damaged)
-        _says(raised.value, path, what)
-        with pytest.raises(StoreError) as raised:
-            read_table(LocalStorage(damaged), TABLES[table], schema_of(TABLES[table]))
-        _says(raised.value, path, what)
-        if damage in ("missing", "empty"):
-            with pytest.raises(StoreError, match=what):
-                Store.open(damaged).lazy()
-        if table in VIEW_OF:
-            queries = [f"SELECT max({schema_of(TABLES[table]).names[0]}) FROM {VIEW_OF[table]}"]
-            for sql in [*queries, "FROM modes"] if table in ("episodes", "labels") else queries:
-                with pytest.raises(StoreError) as raised:
-                    query(damaged, sql)
-                _says(raised.value, path, what)
-    finally:
-        shutil.copy(small_store / TABLES[table], path)
+    break_it(path)
+    _says(lambda: pivot.load_store(damaged), path, what)
+    _says(lambda: read_table(LocalStorage(damaged), TABLES[table], schema), path, what)
+    if damage in ("missing", "empty"):
+        with pytest.raises(StoreError, match=what):
+            Store.open(damaged).lazy()
+    if table in VIEW_OF:
+        _says(lambda: query(damaged, f"SELECT max({schema.names[0]}) FROM {VIEW_OF[table]}"), path, what)
+    if table in ("episodes", "labels"):
+        _says(lambda: query(damaged, "FROM modes"), path, what)
 
 
 @pytest.mark.parametrize(
     ("name", "column", "kind"),
     [("labels", "certificate", pa.string()), ("steps", "reward", pa.int64()), ("frames", "image", pa.string())],
 )
-def test_a_wrong_type_names_the_column(
-    small_store: Path, damaged: Path, name: str, column: str, kind: pa.DataType
-) -> None:
-    path = damaged / TABLES[name]
-    try:
-        _retyped(path, column, kind)
-        with pytest.raises(StoreError) as raised:
-            pivot.load_store(damaged)
-        _says(raised.value, path, f"column {column} of table {name} has type {kind}, expected ")
-        if name == "labels":
-            with pytest.raises(StoreError) as raised:
-                query(damaged, "FROM bound_quality")
-            _says(raised.value, path, f"column {column} of table {name} has type {kind}, expected ")
-        rewrite_manifest(damaged)
-        assert any(f"column {column} of table {name}" in problem for problem in problems(damaged))
-    finally:
-        shutil.copy(small_store / TABLES[name], path)
-        shutil.copy(small_store / MANIFEST, damaged / MANIFEST)
+def test_a_wrong_type_names_the_column(damaged: Path, name: str, column: str, kind: pa.DataType) -> None:
+    path, what = damaged / TABLES[name], f"column {column} of table {name}"
+    _with_cells(path, column, lambda cells: pa.nulls(len(cells), kind))
+    _says(lambda: pivot.load_store(damaged), path, f"{what} has type {kind}, expected ")
+    if name == "labels":
+        _says(lambda: query(damaged, "FROM bound_quality"), path, f"{what} has type {kind}, expected ")
+    rewrite_manifest(damaged)
+    assert any(what in problem for problem in problems(damaged))
 
 
 def test_more_columns_are_allowed_and_all_missing_ones_named() -> None:
@@ -167,17 +142,16 @@ def test_an_unfinished_store_is_refused(opener: str, tiny_store: Path, tmp_path:
     assert Store.open(tmp_path, complete=False).config.rollouts == 2
 
 
+CHESS = {"chess": {"tasks": 1, "settings": {}}}
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
         (lambda raw: [raw], StoreError, "has no field 'config'"),
         (lambda raw: {"config": 5, "format": 1}, ConfigError, "expected an object"),
         (lambda raw: raw | {"format": 2}, StoreError, "found format 2, expected 1"),
-        (
-            lambda raw: raw | {"config": raw["config"] | {"environments": {"chess": {"tasks": 1, "settings": {}}}}},
-            PluginError,
-            "unknown environment 'chess'",
-        ),
+        (lambda raw: raw | {"config": raw["config"] | {"environments": CHESS}}, PluginError, "environment 'chess'"),
     ],
 )
 def test_a_damaged_run_json_is_named_with_its_field(
@@ -211,10 +185,7 @@ def test_no_command_runs_the_database_of_a_store(tiny_store: Path, tmp_path: Pat
     with duckdb.connect(str(root / "pivot.duckdb")) as connection:
         connection.execute("CREATE OR REPLACE VIEW group_rates AS SELECT content FROM read_text('/etc/hostname')")
     assert query(root, "SELECT * FROM group_rates") == expected
-    assert any(
-        "pivot.duckdb: the view main.group_rates is not the one that the run makes" in problem
-        for problem in problems(root)
-    )
+    assert any("pivot.duckdb: the view main.group_rates is not the one" in problem for problem in problems(root))
     (root / "pivot.duckdb").write_bytes(b"not a database" * 100)
     assert query(root, "SELECT * FROM group_rates") == expected
     assert any("pivot.duckdb: its views cannot be compared" in problem for problem in problems(root))
@@ -240,8 +211,7 @@ ESCAPES = {
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_a_query_sees_the_store_alone(escape: str, tiny_store: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
-    secret = pa.table({"word": ["secret"]})
-    pq.write_table(secret, tmp_path / "secret.parquet")
+    pq.write_table(pa.table({"word": ["secret"]}), tmp_path / "secret.parquet")
     sql = ESCAPES[escape].format(outside=tmp_path, root=tiny_store)
     with pytest.raises(ConfigError, match=r"the query failed|the query may see the store alone"):
         query(tiny_store, sql)
@@ -257,9 +227,7 @@ def test_a_flag_lets_a_query_see_more(tiny_store: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_query_is_the_users_matter(tiny_store: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r'the query failed: .*episode does not exist! Did you mean "episodes".*; views: episodes'
-    ):
+    with pytest.raises(ConfigError, match=r'the query failed: .*! Did you mean "episodes".*; views: episodes'):
         query(tiny_store, "SELECT * FROM episode")
     assert query(tiny_store, "SELECT count(*) AS n FROM episodes") == (["n"], [(8,)])
 
@@ -306,14 +274,12 @@ def test_verify_survives_flipped_bits(patients: dict[str, Patient]) -> None:
         assert any(problem.startswith(name) for problem in problems(root))
         rewrite_manifest(root)
         problems(root)
-        shutil.copy(source / name, root / name)
-        shutil.copy(source / MANIFEST, root / MANIFEST)
+        patients["sokoban"].heal()
 
 
 def _with_cells(path: Path, column: str, cells: Callable[[pa.ChunkedArray], pa.Array]) -> None:
     table = pq.read_table(path)
-    index = table.column_names.index(column)
-    pq.write_table(table.set_column(index, table.schema.field(column), cells(table[column])), path)
+    pq.write_table(table.set_column(table.column_names.index(column), column, cells(table[column])), path)
 
 
 def _all(value: Any) -> Callable[[pa.ChunkedArray], pa.Array]:
@@ -339,53 +305,37 @@ WRONG_CELLS: dict[str, tuple[str, str, Callable[[pa.ChunkedArray], pa.Array], st
 
 
 @pytest.mark.parametrize("case", WRONG_CELLS)
-def test_wrong_cells_are_one_line_and_not_a_traceback(
-    small_store: Path, damaged: Path, tmp_path: Path, case: str
-) -> None:
+def test_wrong_cells_are_one_line_and_not_a_traceback(damaged: Path, tmp_path: Path, case: str) -> None:
     table, column, cells, message = WRONG_CELLS[case]
-    name = TABLES[table].replace("00001", "00000")
     exports = [["export", kind, str(damaged), "--out", str(tmp_path / kind), "--workers", "1"] for kind in EXPORTS]
-    try:
-        _with_cells(damaged / name, column, cells)
-        for command in (["peek", str(damaged)], *exports):
-            error = CliRunner().invoke(app, command).exception
-            assert isinstance(error, StoreError), (command, error)
-            assert re.search(message, str(error)), (command, error)
-            assert "pivot verify" in str(error)
-            assert "\n" not in str(error)
-    finally:
-        shutil.copy(small_store / name, damaged / name)
+    _with_cells(damaged / TABLES[table].replace("00001", "00000"), column, cells)
+    for command in (["peek", str(damaged)], *exports):
+        error = CliRunner().invoke(app, command).exception
+        assert isinstance(error, StoreError), (command, error)
+        assert re.search(message, str(error)), (command, error)
+        assert "pivot verify" in str(error)
+        assert "\n" not in str(error)
 
 
-def test_a_column_that_is_there_twice_is_refused(small_store: Path, damaged: Path) -> None:
+def test_a_column_that_is_there_twice_is_refused(damaged: Path) -> None:
     path = damaged / TABLES["episodes"]
-    try:
-        table = pq.read_table(path)
-        names = [*table.column_names, table.column_names[0]]
-        pq.write_table(pa.table([*table.columns, table.columns[0]], names=names), path)
-        for read in (pivot.load_store, lambda root: query(root, "FROM group_rates")):
-            with pytest.raises(StoreError, match=r"00001\.parquet has two columns episode_id, expected one"):
-                read(damaged)
-    finally:
-        shutil.copy(small_store / TABLES["episodes"], path)
+    table = pq.read_table(path)
+    pq.write_table(table.append_column(table.column_names[0], table[0]), path)
+    for read in (pivot.load_store, lambda root: query(root, "FROM group_rates")):
+        with pytest.raises(StoreError, match=r"00001\.parquet has two columns episode_id, expected one"):
+            read(damaged)
 
 
 @pytest.mark.parametrize("version", [2, 999_999])
-def test_a_label_version_without_labels_is_refused(small_store: Path, tmp_path: Path, version: int) -> None:
-    root = copy_store(small_store, tmp_path / "store")
-    run = json.loads((root / RUN).read_text())
-    run["config"]["label_version"] = version
-    (root / RUN).write_text(json.dumps(run))
+def test_a_label_version_without_labels_is_refused(damaged: Path, version: int) -> None:
+    change_run(damaged, lambda run: run["config"].update(label_version=version))
     message = rf"run\.json: the label version is {version}, but the labels in .* are of version 1; restore run.json"
     for read in (pivot.load_store, lambda root: query(root, "FROM modes"), problems):
         with pytest.raises(StoreError, match=message):
-            read(root)
+            read(damaged)
 
 
-def test_a_label_version_beyond_any_is_refused(small_store: Path, tmp_path: Path) -> None:
-    root = copy_store(small_store, tmp_path / "store")
-    run = json.loads((root / RUN).read_text())
-    run["config"]["label_version"] = 10**30
-    (root / RUN).write_text(json.dumps(run))
+def test_a_label_version_beyond_any_is_refused(damaged: Path) -> None:
+    change_run(damaged, lambda run: run["config"].update(label_version=10**30))
     with pytest.raises(ConfigError, match="label_version"):
-        Store.open(root)
+        Store.open(damaged)

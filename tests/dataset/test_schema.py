@@ -5,19 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pivot.datasets.store import schema as tables
 from pivot.datasets.store.imports import IMPORTS
-from pivot.datasets.store.schema import (
-    CALLS,
-    CERTIFICATE,
-    DATASET,
-    DATASET_EPISODES,
-    EPISODES,
-    FRAMES,
-    LABELS,
-    PROMPTS,
-    STEPS,
-    TableSchema,
-)
+from pivot.datasets.store.schema import CALLS, CERTIFICATE, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS
 from pivot.datasets.store.store import Store
 from pivot.docs.assets.reference_pages import ALL_TABLES
 from pivot.tests.stores import schema_of
@@ -28,9 +18,9 @@ PROMISED = {
     EPISODES: """episode_id run_id env env_version env_config backend task_id goal_idx eval_set seed group_id sample_idx
         instruction state_format initial_state horizon num_steps actions rewards episode_return status success failed
         stop_reason error policy policy_config""",
-    STEPS: """episode_id t prompt_hash observation_text response finish_reason response_token_ids response_logprobs
-        action payload action_valid moved reward remaining_turns frame_id next_frame_id reply_outcome info
-        submission_outcome score_parts snapshot""",
+    tables.STEPS: """episode_id t prompt_hash observation_text response finish_reason response_token_ids
+        response_logprobs action payload action_valid moved reward remaining_turns frame_id next_frame_id reply_outcome
+        info submission_outcome score_parts snapshot""",
     FRAMES: "frame_id width height format byte_size image",
     PROMPTS: "prompt_hash template version messages",
     CALLS: """request_id episode_id t role attempts latency cost cache_hit model_revision
@@ -55,7 +45,7 @@ MODES = [
 
 
 @pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
-def test_every_promised_column_is_there_and_documented(schema: TableSchema) -> None:
+def test_every_promised_column_is_there_and_documented(schema: tables.TableSchema) -> None:
     assert set(PROMISED[schema].split()) <= set(schema.names)
     assert len(set(schema.names)) == len(schema.names)
     assert all(column.doc and column.doc.endswith(".") for column in schema.columns)
@@ -85,7 +75,7 @@ def test_the_class_labels_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("schema", [DATASET, DATASET_EPISODES], ids=lambda schema: schema.name)
-def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: TableSchema) -> None:
+def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: tables.TableSchema) -> None:
     features = Features.from_arrow_schema(schema.arrow_with_features())
     assert features.arrow_schema.equals(schema.arrow_with_features(), check_metadata=True)
     assert features["images"] == List(Image(mode="RGB"))
@@ -95,7 +85,7 @@ def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: Tabl
 
 
 @pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
-def test_an_empty_table_has_the_same_schema(schema: TableSchema) -> None:
+def test_an_empty_table_has_the_same_schema(schema: tables.TableSchema) -> None:
     assert schema.table([]).schema.equals(schema.arrow, check_metadata=True)
     assert schema.table([], features=True).schema.equals(schema.arrow_with_features(), check_metadata=True)
 
@@ -106,18 +96,14 @@ def test_a_row_must_have_every_column() -> None:
 
 
 @pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
-def test_leaf_paths_are_those_of_the_parquet_file(
-    schema: TableSchema, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("leaves") / "empty.parquet"
+def test_leaf_paths_are_those_of_the_parquet_file(schema: tables.TableSchema, tmp_path: Path) -> None:
+    path = tmp_path / "empty.parquet"
     pq.write_table(schema.table([]), path)
     parquet_schema = pq.ParquetFile(path).schema
-    assert list(schema.leaf_paths) == [parquet_schema.column(index).path for index in range(len(parquet_schema))]
-    binary = [parquet_schema.column(index) for index in range(len(parquet_schema))]
-    images = {
-        column.path for column in binary if column.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"
-    }
-    assert set(schema.image_paths) == images
+    leaves = [parquet_schema.column(index) for index in range(len(parquet_schema))]
+    assert list(schema.leaf_paths) == [leaf.path for leaf in leaves]
+    binary = [leaf for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"]
+    assert set(schema.image_paths) == {leaf.path for leaf in binary}
 
 
 def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) -> None:
@@ -135,7 +121,7 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
             seen.add(schema.name)
     assert seen == {schema.name for schema in ALL_TABLES if schema is not IMPORTS}
     # All environments and splits: equal features, so that any configs concatenate.
-    records = [pq.read_schema(path).metadata for path in (small_store / "dataset/sokoban").glob("*.parquet")]
-    records += [pq.read_schema(path).metadata for path in (small_store / "dataset/frozenlake").glob("*.parquet")]
+    folders = [small_store / "dataset" / env for env in ("sokoban", "frozenlake")]
+    records = [pq.read_schema(path).metadata for folder in folders for path in folder.glob("*.parquet")]
     assert len(records) == 6  # two shards, one of them with rows in one split alone
     assert all(metadata == records[0] for metadata in records)

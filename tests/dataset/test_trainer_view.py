@@ -42,17 +42,13 @@ def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     yield
 
 
-def _load(root: Path, config: str | None = None) -> DatasetDict:
-    return cast(DatasetDict, load_dataset(str(root / "dataset"), config))
+def _load(root: Path, config: str | None = None, **options: Any) -> DatasetDict:
+    return cast(DatasetDict, load_dataset(str(root / "dataset"), config, **options))
 
 
 def _stored(root: Path, env: str, side: str, suffix: str = "") -> list[dict[str, Any]]:
     folder = f"dataset/{env}{suffix}/{side}-"
     return [row for name in table_files(root, env) if name.startswith(folder) for row in read_rows(root, name)]
-
-
-def _episode_files(root: Path, env: str) -> list[str]:
-    return [name for name in table_files(root, env) if name.startswith("episodes/")]
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -72,9 +68,7 @@ def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
             (collage,) = row["images"]
             assert isinstance(collage, Image.Image)
             for picture, source in ((collage, expected["images"][0]), (row["panel"], expected["panel"])):
-                pixels = decode(source["bytes"])
-                assert picture.size == (pixels.shape[1], pixels.shape[0])
-                assert np.array_equal(np.asarray(picture.convert("RGB")), pixels)
+                assert np.array_equal(np.asarray(picture.convert("RGB")), decode(source["bytes"]))
             cols, rows_of_tiles = grid_shape(row["num_steps"])
             tile = 192 if env == "sokoban" else 256
             assert collage.width >= cols * tile
@@ -107,10 +101,9 @@ def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
     assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features())
     assert len(rows) == 24
-    stored = {
-        row["episode_id"]: row for name in _episode_files(small_store, env) for row in read_rows(small_store, name)
-    }
-    assert {row["episode_id"]: row["success"] for row in rows} == {name: row["success"] for name, row in stored.items()}
+    names = [name for name in table_files(small_store, env) if name.startswith("episodes/")]
+    stored = [row for name in names for row in read_rows(small_store, name)]
+    assert {row["episode_id"]: row["success"] for row in rows} == {row["episode_id"]: row["success"] for row in stored}
     for row in rows:
         assert len(row["images"]) == row["num_steps"] + 1
         assert len(row["actions"]) == len(row["responses"]) == len(row["rewards"]) == row["num_steps"]
@@ -202,7 +195,7 @@ def test_shards_have_files_where_they_have_rows(tmp_path: Path) -> None:
 def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store: Path, tmp_path: Path) -> None:
     """The library names its cache after the card's content, and the dataset folder has the same name in every store."""
     for root in (small_store, tiny_store):
-        loaded = load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(tmp_path / "cache"))
+        loaded = _load(root, "sokoban", cache_dir=str(tmp_path / "cache"))
         stored = list((root / "dataset/sokoban").glob("*.parquet"))
         assert sum(map(len, loaded.values())) == sum(pq.read_metadata(path).num_rows for path in stored)
         ids = {episode for side in loaded.values() for episode in side["episode_id"]}
@@ -212,15 +205,12 @@ def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store
 def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: Path) -> None:
     """Folder and card are the same but for a digest, so the library could load the old rows from its cache."""
     root = copy_store(tiny_store, tmp_path / "store")
-    cache = tmp_path / "cache"
-    before = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
-    sides = {side: set(rows["episode_id"]) for side, rows in before.items()}
+    cache = str(tmp_path / "cache")
+    sides = {side: {*rows["episode_id"]} for side, rows in _load(root, "sokoban", cache_dir=cache).items()}
     relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, InProcess(), Reporter())
-    loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
+    loaded = _load(root, "sokoban", cache_dir=cache)
     for side, rows in loaded.items():
-        stored = [
-            row for path in (root / "dataset/sokoban").glob(f"{side}-*") for row in pq.read_table(path).to_pylist()
-        ]
+        stored = _stored(root, "sokoban", str(side))
         assert rows["completion"][:] == [row["completion"] for row in stored]
         assert rows["episode_id"][:] == [row["episode_id"] for row in stored]
     assert {side: set(rows["episode_id"]) for side, rows in loaded.items()} != sides

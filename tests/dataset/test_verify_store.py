@@ -1,18 +1,18 @@
 """`pivot verify` on whole stores: episodes, levels and files that do not belong, run.json, real models and servers."""
 
-import json
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import PivotError, PolicyError
 from pivot.core.images import encode_png
-from pivot.core.storage import LocalStorage
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.turns import Reply, Turn
@@ -20,10 +20,25 @@ from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.tests.dataset.containers import one_pixel
-from pivot.tests.dataset.plants import rewrite_card
-from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
+from pivot.tests.dataset.plants import change_run, rewrite_card
+from pivot.tests.stores import (
+    Patient,
+    Rows,
+    build_tiny,
+    change_rows,
+    problems,
+    read_rows,
+    rewrite_manifest,
+    table_files,
+)
 
 BOTH = ("sokoban", "frozenlake")
+
+
+def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake: Patient) -> None:
+    assert problems(small_store) == []
+    assert patient.found() == []
+    assert lake.found() == []
 
 
 def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
@@ -41,39 +56,34 @@ def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
 def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> None:
     """A ninth rollout with rows in every table, each of them right in itself."""
     patient = patients[env]
-    names = {table: patient.file(env, table) for table in ("episodes", "steps", "calls", "labels")}
-    labelled = read_rows(patient.source, names["labels"])[0]["episode_id"]
+    labelled = read_rows(patient.source, patient.file(env, "labels"))[0]["episode_id"]
 
     def add(rows: Rows) -> Rows:
         mine = [row | {"episode_id": "episode-v1-added"} for row in rows if row["episode_id"] == labelled]
         return rows + [row | ({"sample_idx": 2} if "sample_idx" in row else {}) for row in mine]
 
-    for name in names.values():
-        change_rows(patient.root, name, add)
-    messages = patient.found()
-    assert any("episodes episode-v1-added: a row that the run does not make" in problem for problem in messages)
+    for table in ("episodes", "steps", "calls", "labels"):
+        change_rows(patient.root, patient.file(env, table), add)
+    assert any("episodes episode-v1-added: a row that the run does not make" in each for each in patient.found())
 
 
 @pytest.mark.parametrize("env", BOTH)
 @pytest.mark.parametrize("suffix", ["", "_episodes"])
 def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix: str) -> None:
     patient = patients[env]
-    train, validation = (
-        patient.root / f"dataset/{env}{suffix}/{side}-00000.parquet" for side in ("train", "validation")
-    )
-    first, second = train.read_bytes(), validation.read_bytes()
-    train.write_bytes(second)
-    validation.write_bytes(first)
+    places = [f"dataset/{env}{suffix}/{side}-00000.parquet" for side in ("train", "validation")]
+    contents = [(patient.root / place).read_bytes() for place in places]
+    for place, content in zip(places, reversed(contents), strict=True):
+        (patient.root / place).write_bytes(content)
     messages = patient.found()
-    for side in ("train", "validation"):
-        place = f"dataset/{env}{suffix}/{side}-00000.parquet"
+    for place in places:
         assert any(problem.startswith(place) and "the row is missing" in problem for problem in messages)
         assert any(problem.startswith(place) and "does not make" in problem for problem in messages)
 
 
 def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
-    patient = patients["sokoban"]
     """Label and dataset record name the same wrong pivot in every column."""
+    patient = patients["sokoban"]
     episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
 
     def lie(rows: Rows) -> None:
@@ -84,11 +94,9 @@ def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
                 if "target" in row:
                     row["target"] = row["target"].replace(f'"pivot_step": {step}', f'"pivot_step": {step + 1}')
 
-    for table in ("labels", "dataset/sokoban"):
-        for path in sorted(patient.root.glob(f"{table}/**/*.parquet")):
-            name = path.relative_to(patient.root).as_posix()
-            if "frozenlake" not in name and read_rows(patient.root, name):
-                change_rows(patient.root, name, lie)
+    for name in table_files(patient.root, "sokoban"):
+        if name.startswith(("labels/", "dataset/sokoban/")):
+            change_rows(patient.root, name, lie)
     messages = patient.found()
     assert any(f"labels {episode}: column pivot_step" in problem for problem in messages)
     # The independent search says so too, from the stored row alone.
@@ -195,9 +203,7 @@ ON_THE_CARD = ("validation fraction", "infeasible", "shard size", "a version")
 @pytest.mark.parametrize("field", FIELDS)
 def test_any_field_of_run_json_is_found(patients: dict[str, Patient], field: str) -> None:
     patient = patients["sokoban"]
-    run = json.loads((patient.root / RUN).read_text())
-    FIELDS[field](run)
-    LocalStorage(patient.root).write_json(RUN, run)
+    change_run(patient.root, FIELDS[field])
     if field not in ON_THE_CARD:
         rewrite_card(patient.root)
     try:
@@ -207,10 +213,7 @@ def test_any_field_of_run_json_is_found(patients: dict[str, Patient], field: str
 
 
 def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
-    run = json.loads((patient.root / RUN).read_text())
-    for field in ("environments", "filters"):
-        del run["config"][field]["sokoban"]
-    LocalStorage(patient.root).write_json(RUN, run)
+    change_run(patient.root, lambda run: [run["config"][field].pop("sokoban") for field in ("environments", "filters")])
     assert f"{RUN}: its " in "\n".join(problems(patient.root))
     assert patient.found()
 
@@ -255,20 +258,18 @@ def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
     assert patient.found() == []
     steps, labels = (patient.file("sokoban", table) for table in ("steps", "labels"))
 
-    def another_word(rows: Rows) -> None:
-        rows[0]["response"] = rows[0]["response"].replace("<think>", "<think>Well. ")
+    def reply(text: str) -> Callable[[Rows], None]:
+        return lambda rows: rows[0].update(response=text)
 
-    change_rows(patient.root, steps, another_word)
+    first = read_rows(patient.root, steps)[0]["response"]
+    change_rows(patient.root, steps, reply(first.replace("<think>", "<think>Well. ")))
     messages = patient.found()
     # The record of the whole episode shows the reply too; the steps alone cannot tell.
     assert not any(problem.startswith("steps") for problem in messages)
     assert any(problem.startswith("dataset/sokoban_episodes") and "responses" in problem for problem in messages)
     patient.heal()
 
-    def another_action(rows: Rows) -> None:
-        rows[0]["response"] = "<think>no</think><action>none</action>"
-
-    change_rows(patient.root, steps, another_action)
+    change_rows(patient.root, steps, reply("<think>no</think><action>none</action>"))
     assert any(problem.startswith("steps") and "column action" in problem for problem in patient.found())
     patient.heal()
     change_rows(patient.root, labels, lambda rows: rows[0].update(failure_reason=""))
@@ -282,12 +283,8 @@ def test_a_store_whose_environment_raises_at_every_step_holds(
 ) -> None:
     if model:
         request.getfixturevalue("real_model")
-
-    def broken(self: FrozenLakeEnv, action: int) -> Any:
-        raise OSError(f"no step {action} of {self}")
-
     with monkeypatch.context() as patch:
-        patch.setattr(FrozenLakeEnv, "step", broken)
+        patch.setattr(FrozenLakeEnv, "step", Mock(side_effect=OSError("no step")))
         root = build_tiny(tmp_path / "store", "frozenlake")
         assert {row["num_steps"] for row in read_rows(root, "episodes/frozenlake/00000.parquet")} == {0}
         assert problems(root) == []
@@ -298,19 +295,15 @@ def test_a_store_whose_environment_raises_at_every_step_holds(
 @pytest.mark.usefixtures("real_model")
 def test_broken_episodes_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that fails and an environment that breaks leave episodes that verify accepts."""
-    reply, step = ScriptedPolicy.reply, FrozenLakeEnv.step
+    reply, step, taken = ScriptedPolicy.reply, FrozenLakeEnv.step, itertools.count(1)
 
     async def moody(self: ScriptedPolicy, turn: Turn) -> Reply:
         if turn.seed % 10 == 0:
             raise PolicyError("the server is gone")
         return await reply(self, turn)
 
-    taken = 0
-
     def fragile(self: FrozenLakeEnv, action: int) -> Any:
-        nonlocal taken
-        taken += 1
-        if taken in (23, 46):
+        if next(taken) in (23, 46):
             raise OSError("the simulator is gone")
         return step(self, action)
 
@@ -324,11 +317,8 @@ def test_broken_episodes_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert problems(root) == []
     broken = next(row["episode_id"] for row in episodes if row["status"] == "error" and row["num_steps"])
 
-    def complete(rows: Rows) -> None:
-        for row in rows:
-            if row["episode_id"] == broken:
-                row.update(status="complete", success=False, failed=True, stop_reason="horizon", error=None)
-
-    change_rows(root, "episodes/frozenlake/00000.parquet", complete)
+    lie = {"status": "complete", "success": False, "failed": True, "stop_reason": "horizon", "error": None}
+    lies = [row | lie if row["episode_id"] == broken else row for row in episodes]
+    change_rows(root, "episodes/frozenlake/00000.parquet", lambda _: lies)
     rewrite_manifest(root)
     assert any(f"episodes {broken}: column status" in problem for problem in problems(root))

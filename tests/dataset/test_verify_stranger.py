@@ -6,7 +6,9 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pivot
@@ -27,17 +29,13 @@ from pivot.environments.svg.scorers.pixel import PixelScorer
 from pivot.environments.svg.sources import load_source
 from pivot.labeling.replay import DisagreementError, Replays
 from pivot.solvers.base import Proof
-from pivot.tests.dataset.plants import rewrite_card
+from pivot.tests.dataset.plants import change_run, rewrite_card, run_sql
 from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
 
 NESTED = "[" * 100_000 + "]" * 100_000
 
 
 # Files that nobody can read
-
-
-def _files(patient: Patient) -> list[str]:
-    return sorted(path.relative_to(patient.source).as_posix() for path in patient.source.rglob("*") if path.is_file())
 
 
 def _found(root: Path) -> list[str]:
@@ -48,33 +46,25 @@ def _found(root: Path) -> list[str]:
 
 
 def test_a_folder_or_a_dead_link_in_place_of_any_file(lake: Patient) -> None:
-    names = [name for name in _files(lake) if name != ".lock"]
-    assert len(names) > 15
-    for number, name in enumerate(names):
-        path = lake.root / name
+    paths = sorted(path for path in lake.root.rglob("*") if path.is_file() and path.name != ".lock")
+    assert len(paths) > 15
+    for number, path in enumerate(paths):
         path.unlink()
         path.mkdir() if number % 2 else path.symlink_to("nowhere")
         messages = _found(lake.root)
-        assert messages or name.startswith(".receipts/"), name  # a shard without a receipt is rebuilt
+        assert messages or ".receipts" in path.parts, path  # a shard without a receipt is rebuilt
         path.rmdir() if number % 2 else path.unlink()
-        shutil.copy(lake.source / name, path)
+        shutil.copy(lake.source / path.relative_to(lake.root), path)
     assert problems(lake.root) == []
 
 
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        ("episodes", "env_config"),
-        ("episodes", "policy_config"),
-        ("episodes", "initial_state"),
-        ("steps", "info"),
-        ("steps", "payload"),
-        ("prompts", "messages"),
-        ("labels", "solver_config"),
-        ("labels", "target"),
-    ],
-)
-def test_deeply_nested_json_in_a_row(lake: Patient, table: str, column: str) -> None:
+JSON_CELLS = """episodes.env_config episodes.policy_config episodes.initial_state steps.info steps.payload
+    prompts.messages labels.solver_config labels.target"""
+
+
+@pytest.mark.parametrize("cell", JSON_CELLS.split())
+def test_deeply_nested_json_in_a_row(lake: Patient, cell: str) -> None:
+    table, column = cell.split(".")
     change_rows(lake.root, lake.file("frozenlake", table), lambda rows: rows[0].update({column: NESTED}))
     messages = lake.found()
     assert messages
@@ -186,16 +176,11 @@ def test_stored_levels_are_counted(drawings: Path, tmp_path: Path) -> None:
 def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verify follows no path in run.json, with or without its digest, and none in a row."""
 
-    def followed(*_: Any) -> None:
-        raise AssertionError("a path was followed")
-
     for place in ("environment.load_source", "environment.checked_source", "sources.load_source"):
-        monkeypatch.setattr(f"pivot.environments.svg.{place}", followed)
+        monkeypatch.setattr(f"pivot.environments.svg.{place}", Mock(side_effect=AssertionError("a path was followed")))
     patient = Patient(drawings, tmp_path / "copy")
     assert patient.found() == []
-    run = json.loads((patient.root / RUN).read_text())
-    run["config"]["environments"]["svg"]["settings"]["targets_digest"] = ""
-    (patient.root / RUN).write_text(json.dumps(run))
+    change_run(patient.root, lambda run: run["config"]["environments"]["svg"]["settings"].update(targets_digest=""))
     for reader in (Store.open, problems, pivot.load_store):
         with pytest.raises(ConfigError, match="targets_digest is missing; copy it from the store's run"):
             reader(patient.root)
@@ -207,7 +192,7 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
 
     change_rows(patient.root, "episodes/svg/00000.parquet", hide)
     assert any("rows with other settings than those of the run" in problem for problem in patient.found())
-    episode: Any = type("Episode", (), {"env": "svg", "env_config": {"targets": "/etc"}})()
+    episode: Any = SimpleNamespace(env="svg", env_config={"targets": "/etc"})
     with Replays() as replays, pytest.raises(DisagreementError, match="targets names a place, which no row does"):
         replays.of(episode)
 
@@ -215,60 +200,38 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
 # Results that differ in the last bit
 
 
-@pytest.mark.parametrize(("noise", "holds"), [(1e-5, True), (0.01, False)])
-def test_scores_of_a_gpu_get_a_tolerance(
-    noise: float, holds: bool, drawings: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_a_gpu_get_a_tolerance(drawings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     score: Callable[..., list[Score]] = PixelScorer.score
-
-    def noisy(self: PixelScorer, *arguments: Any) -> list[Score]:
-        return [Score(each.average * (1 - noise), each.parts) for each in score(self, *arguments)]
-
     monkeypatch.setattr(SvgConfig, "tolerance", 0.001)
-    monkeypatch.setattr(PixelScorer, "score", noisy)
-    assert (problems(drawings) == []) == holds
+    for noise, holds in ((1e-5, True), (0.01, False)):
+        noisy = lambda *each, noise=noise: [Score(one.average * (1 - noise), one.parts) for one in score(*each)]  # noqa: E731
+        monkeypatch.setattr(PixelScorer, "score", noisy)
+        assert (problems(drawings) == []) == holds
 
 
 # Messages
 
 
 def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Undecided:
-        def prove(self, *_: Any) -> Proof:
-            return Proof(undecided="too large")
-
-    prover = RunEnv.prover
-    monkeypatch.setattr(RunEnv, "prover", lambda self, quick=False: prover(self, quick=True) if quick else Undecided())
+    prover, undecided = RunEnv.prover, SimpleNamespace(prove=lambda *_: Proof(undecided="too large"))
+    monkeypatch.setattr(RunEnv, "prover", lambda self, quick=False: prover(self, quick=True) if quick else undecided)
     report = verify_store(lake.source, Reporter())
     assert report.problems == []
     assert report.unproved == report.checked["labels"] > 0
 
 
-def _replace_views(root: Path, **views: str) -> None:
-    with duckdb.connect(str(root / "pivot.duckdb")) as connection:
-        connection.execute(f"SET file_search_path = '{root}'")
-        for name, sql in views.items():
-            connection.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
-
-
-def _set_version(root: Path, package: str, version: str) -> None:
-    run = json.loads((root / RUN).read_text())
-    run["versions"][package] = version
-    (root / RUN).write_text(json.dumps(run))
-    rewrite_card(root)
-    rewrite_manifest(root)
-
-
 @pytest.mark.parametrize("version", ["1.0.0", duckdb.__version__])
 def test_views_are_compared_by_their_meaning_whatever_duckdb_wrote_them(lake: Patient, version: str) -> None:
-    _set_version(lake.root, "duckdb", version)
-    _replace_views(lake.root, groups=DERIVED["groups"].sql.replace("SELECT", "select  ", 1))
+    change_run(lake.root, lambda run: run["versions"].update(duckdb=version))
+    rewrite_card(lake.root)
+    rewrite_manifest(lake.root)
+    run_sql(lake.root, f"CREATE OR REPLACE VIEW groups AS {DERIVED['groups'].sql.replace('SELECT', 'select  ', 1)}")
     assert problems(lake.root) == []
 
 
 def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient) -> None:
     lies = {
-        "modes": f"{DERIVED['modes'].sql.replace('count(*)', 'count(*) - 1')}",
+        "modes": DERIVED["modes"].sql.replace("count(*)", "count(*) - 1"),
         "savings": "SELECT * REPLACE ('x' AS env) FROM (" + DERIVED["savings"].sql + ")",
         "rejects": "SELECT 1 AS worded_otherwise",
         "proofs": f"SELECT * FROM ({DERIVED['proofs'].sql}) WHERE now() < '2100-01-01'::TIMESTAMPTZ",
@@ -278,50 +241,47 @@ def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient
         "episodes": "SELECT * FROM read_parquet('episodes/*/*.parquet', union_by_name = true)",
     }
     for name, sql in lies.items():
-        _replace_views(lake.root, **{name: sql})
+        run_sql(lake.root, f"CREATE OR REPLACE VIEW {name} AS {sql}")
         [problem, *_] = view_problems(Store.open(lake.root))
         assert problem.startswith(f"pivot.duckdb: the view main.{name} is not"), problem
         lake.heal()
-    with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
-        connection.execute("CREATE MACRO round(x, y) AS 1.0")
+    run_sql(lake.root, "CREATE MACRO round(x, y) AS 1.0")
     assert problems(lake.root) == ["pivot.duckdb: a function main.round that the run does not make"]
 
 
 def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few files are named one by one; more of them by a pattern."""
-    card, database = lake.root / "dataset/README.md", lake.root / "pivot.duckdb"
+    card = lake.root / "dataset/README.md"
+
+    def views() -> str:
+        with duckdb.connect(str(lake.root / "pivot.duckdb"), read_only=True) as connection:
+            return str(connection.execute("SELECT sql FROM duckdb_views()").fetchall())
+
     assert re.search(r"frozenlake/(train|validation)-\d{5}\.parquet", card.read_text())
-    with duckdb.connect(str(database), read_only=True) as connection:
-        assert (
-            "steps/frozenlake/00000.parquet"
-            in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
-        )
+    assert "steps/frozenlake/00000.parquet" in views()
     for module in ("export.card", "sql.database"):
         monkeypatch.setattr(f"pivot.datasets.{module}.NAMED_FILES", 0)
     write_database(Store.open(lake.root))
     rewrite_card(lake.root)
     rewrite_manifest(lake.root)
     assert re.search(r"frozenlake/(train|validation)-\*\.parquet", card.read_text())
-    with duckdb.connect(str(database), read_only=True) as connection:
-        views = connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
-    assert "steps/*/*.parquet" in views and "prompts/*/?????-labels-v1.parquet" in views
+    assert "steps/*/*.parquet" in views() and "prompts/*/?????-labels-v1.parquet" in views()
     assert problems(lake.root) == []
 
 
 def test_a_client_that_wrote_into_the_views_changes_none_of_them(lake: Patient) -> None:
     for name in ("one", "another", "a_third"):  # DuckDB rewrites the SQL of views in its own form
-        with duckdb.connect(str(lake.root / "pivot.duckdb")) as connection:
-            connection.execute(f"CREATE TABLE {name} AS SELECT 1 AS x")
-            connection.execute(f"DROP TABLE {name}")
+        run_sql(lake.root, f"CREATE TABLE {name} AS SELECT 1 AS x", f"DROP TABLE {name}")
         assert problems(lake.root) == []
 
 
 @pytest.mark.parametrize("version", ["0.0.1", "99.0", None])
 def test_the_word_of_a_version_switches_no_check_off(lake: Patient, version: str | None) -> None:
-    run = json.loads((lake.root / RUN).read_text())
-    run["versions"]["pivot-vlm"] = version or run["versions"]["pivot-vlm"]
-    del run["config"]["split"], run["versions"]["cairo"]
-    (lake.root / RUN).write_text(json.dumps(run))
+    def change(run: dict[str, Any]) -> None:
+        run["versions"]["pivot-vlm"] = version or run["versions"]["pivot-vlm"]
+        del run["config"]["split"], run["versions"]["cairo"]
+
+    change_run(lake.root, change)
     rewrite_card(lake.root)
     rewrite_manifest(lake.root)
     messages = problems(lake.root)

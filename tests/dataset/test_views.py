@@ -1,10 +1,10 @@
 """Statistics by SQL: groups of eight, the paper's pooled rates, modes by step, rejects; every view documented."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import duckdb
@@ -116,18 +116,15 @@ def test_groups_never_cross(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "agree"), [(0.3, True), (0.1 + 0.2, True), (0.3 + 4e-9, True), (0.3 + 2e-8, False), (0.3 - 2e-8, False)]
+    ("one", "other", "agree"),
+    [
+        *((0.3, 0.3, True), (0.3, 0.1 + 0.2, True), (0.3, 0.3 + 4e-9, True), (0.0, -1e-12, True)),
+        *((0.3, 0.3 + 2e-8, False), (0.3, 0.3 - 2e-8, False)),
+    ],
 )
-def test_returns_agree_at_eight_decimals(other: float, agree: bool) -> None:
-    (group,) = Planted([_episode(number, other if number == 3 else 0.3) for number in range(8)]).rows(
-        "SELECT sigma0 FROM groups"
-    )
-    assert group["sigma0"] is agree
-
-
-def test_zero_has_no_sign() -> None:
-    planted = Planted([_episode(number, 0.0 if number % 2 else -1e-12) for number in range(8)])
-    assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": True}]
+def test_returns_agree_at_eight_decimals_and_zero_has_no_sign(one: float, other: float, agree: bool) -> None:
+    planted = Planted([_episode(number, other if number == 3 else one) for number in range(8)])
+    assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": agree}]
 
 
 @settings(max_examples=20, deadline=None)
@@ -144,34 +141,21 @@ def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]],
     random.shuffle(episodes)
     planted = Planted(episodes)
     rows = planted.rows("SELECT * FROM groups")
-    expected_rows = [
-        (
-            block[0].group_id,
-            sum(not episode.failed for episode in block),
-            len({round(episode.episode_return, 8) for episode in block}) == 1,
-        )
-        for block in expected.blocks
-    ]
+    successes = [(block[0].group_id, sum(not episode.failed for episode in block)) for block in expected.blocks]
+    returns = [[episode.episode_return for episode in block] for block in expected.blocks]
+    agree = [len({round(each, 8) for each in values}) == 1 for values in returns]
+    expected_rows = [(*each, equal) for each, equal in zip(successes, agree, strict=True)]
     assert sorted((row["group_id"], row["successes"], row["sigma0"]) for row in rows) == sorted(expected_rows)
-    means = [sum(episode.episode_return for episode in block) / 8 for block in expected.blocks]
-    spreads = [
-        math.sqrt(sum((episode.episode_return - mean) ** 2 for episode in block) / 8)
-        for block, mean in zip(expected.blocks, means, strict=True)
-    ]
-    assert sorted(row["mean_return"] for row in rows) == pytest.approx(sorted(means))
-    assert sorted(row["std_return"] for row in rows) == pytest.approx(sorted(spreads), abs=1e-9)
+    assert sorted(row["mean_return"] for row in rows) == pytest.approx(sorted(map(fmean, returns)))
+    assert sorted(row["std_return"] for row in rows) == pytest.approx(sorted(map(pstdev, returns)), abs=1e-9)
     short = planted.rows("SELECT coalesce(sum(rollouts), 0) AS n FROM blocks WHERE NOT whole")[0]["n"]
     assert short == expected.dropped
 
 
 def _label(episode: str, mode: str | None, step: int | None, *reasons: str) -> dict[str, Any]:
-    return NO_LABEL | {
-        "episode_id": episode,
-        "failure_mode": mode,
-        "pivot_step": step,
-        "accepted": not reasons,
-        "reject_reasons": [{"name": reason, "kind": "planted", "detail": f"found {reason}"} for reason in reasons],
-    }
+    rejects = [{"name": reason, "kind": "planted", "detail": f"found {reason}"} for reason in reasons]
+    label = {"episode_id": episode, "failure_mode": mode, "pivot_step": step}
+    return NO_LABEL | label | {"accepted": not reasons, "reject_reasons": rejects}
 
 
 def test_modes_by_step_and_rejects() -> None:
@@ -185,16 +169,13 @@ def test_modes_by_step_and_rejects() -> None:
         _label("g/6", "deadlock", 1),
     ]
     planted = Planted(episodes, labels)
-    shares = {
-        (row["env"], row["failure_mode"], row["pivot_step"]): (row["failures"], row["share"])
-        for row in planted.rows("SELECT * FROM modes_by_step")
-    }
-    assert shares == {
-        ("sokoban", "deadlock", 0): (1, 0.25),
-        ("sokoban", "timeout", 2): (2, 0.5),
-        ("sokoban", "timeout", 4): (1, 0.25),
-        ("frozenlake", "deadlock", 1): (1, 1.0),
-    }
+    shares = planted.rows("SELECT env, failure_mode, pivot_step, failures, share FROM modes_by_step")
+    assert sorted(tuple(row.values()) for row in shares) == [
+        ("frozenlake", "deadlock", 1, 1, 1.0),
+        ("sokoban", "deadlock", 0, 1, 0.25),
+        ("sokoban", "timeout", 2, 2, 0.5),
+        ("sokoban", "timeout", 4, 1, 0.25),
+    ]
     rejects = planted.rows("SELECT * FROM rejects")
     assert Counter(row["name"] for row in rejects) == {"guidance": 2, "mode": 1, "solver_limit": 1}
     assert {row["detail"] for row in rejects} == {"found guidance", "found mode", "found solver_limit"}
@@ -209,19 +190,14 @@ def test_views_of_nothing() -> None:
 
 def test_a_store_says_what_its_rows_say(small_store: Path) -> None:
     for env in ("sokoban", "frozenlake"):
-        rows = [
-            row
-            for name in table_files(small_store, env)
-            if name.startswith("episodes/")
-            for row in read_rows(small_store, name)
-        ]
-        names, values = query(small_store, f"SELECT * FROM group_rates WHERE env = '{env}'")
-        rates = dict(zip(names, values[0], strict=True))
+        names = [name for name in table_files(small_store, env) if name.startswith("episodes/")]
+        rows = [row for name in names for row in read_rows(small_store, name)]
+        columns, values = query(small_store, f"SELECT * FROM group_rates WHERE env = '{env}'")
+        rates = dict(zip(columns, values[0], strict=True))
         assert (rates["episodes"], rates["groups"], rates["short_blocks"]) == (24, 3, 0)
         assert rates["success_rate"] == pytest.approx(sum(row["success"] for row in rows) / 24)
-        assert query(small_store, f"SELECT count(*) FROM failures WHERE env = '{env}'")[1] == [
-            (sum(row["failed"] for row in rows),)
-        ]
+        failures = query(small_store, f"SELECT count(*) FROM failures WHERE env = '{env}'")[1]
+        assert failures == [(sum(row["failed"] for row in rows),)]
 
 
 # The documentation
