@@ -22,10 +22,16 @@ def episode(*actions: Any, **fields: Any) -> dict[str, Any]:
 
 def write_lines(folder: Path, *episodes: Any) -> Path:
     """Write episodes as one file; a text or bytes are written as they are."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in episodes]
-    (folder / "episodes.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    write_jsonl(folder / "episodes.jsonl", *episodes)
     return folder
+
+
+def write_jsonl(path: Path, *rows: Any) -> Path:
+    """Write lines of JSON; bytes are written as they are."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in rows]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
 
 
 def lines_of_store(root: Path, folder: Path, per_turn: int = 1) -> Path:
@@ -39,39 +45,23 @@ def lines_of_store(root: Path, folder: Path, per_turn: int = 1) -> Path:
     for row in frames.episodes.collect().to_dicts():
         mine = steps[row["episode_id"],].sort("t").to_dicts()
         groups = [mine[start : start + per_turn] for start in range(0, len(mine), per_turn)]
-        lines.append(
-            {
-                "format": "pivot-episode-1",
-                "env": row["env"],
-                "env_config": json.loads(row["env_config"]),
-                "id": row["episode_id"],
-                "seed": row["seed"],
-                "task_id": row["task_id"],
-                "goal_idx": row["goal_idx"],
-                "eval_set": row["eval_set"],
-                "initial_state": row["initial_state"],
-                "instruction": row["instruction"],
-                "actions_per_turn": per_turn,
-                "turns": [_turn(group) for group in groups],
-                "final_frame": f"frames/{mine[-1]['next_frame_id']}.png",
-                "success": row["success"],
-                "terminated": row["stop_reason"] != "horizon",
-                "truncated": row["stop_reason"] == "horizon",
-            }
-        )
+        names = ("env", "seed", "task_id", "goal_idx", "eval_set", "initial_state", "instruction", "success")
+        line = {"format": "pivot-episode-1", "id": row["episode_id"], **{name: row[name] for name in names}}
+        line |= {"env_config": json.loads(row["env_config"]), "actions_per_turn": per_turn}
+        line |= {"turns": [_turn(group) for group in groups], "truncated": row["stop_reason"] == "horizon"}
+        line |= {"final_frame": f"frames/{mine[-1]['next_frame_id']}.png", "terminated": not line["truncated"]}
+        lines.append(line)
     return write_lines(folder, *lines)
 
 
 def _turn(group: list[dict[str, Any]]) -> dict[str, Any]:
     first = group[0]
-    return {
-        "frame": f"frames/{first['frame_id']}.png",
+    turn = {"frame": f"frames/{first['frame_id']}.png", "response": first["response"], "state": first["state"]}
+    return turn | {
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Now:"}, {"type": "image"}]}],
-        "response": first["response"],
         "actions": [{"name": step["action"], "payload": step["payload"]} for step in group],
         "action_valid": first["action_valid"] if len(group) == 1 else None,
         "reward": sum(step["reward"] for step in group),
-        "state": first["state"],
     }
 
 

@@ -28,11 +28,11 @@ FIRST, SECOND = ["down", "right", "right", "up", "left"], ["right", "left", "dow
 OWN = {"env": "sokoban", "env_config": {**SETTINGS, "horizon": 5}, "initial_state": LEVEL, "success": False}
 
 
-def _chat(replies: Sequence[Any], **fields: Any) -> dict[str, Any]:
+def _chat(replies: Sequence[Any], first: str = "Now?", **fields: Any) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     for reply in replies:
         said = reply if isinstance(reply, dict) else {"content": reply}
-        messages += [{"role": "user", "content": "Now?"}, {"role": "assistant", **said}]
+        messages += [{"role": "user", "content": "Now?" if messages else first}, {"role": "assistant", **said}]
     return {"messages": messages, **OWN, **fields}
 
 
@@ -48,6 +48,19 @@ def _read(source: Path, format: str = "openai", **options: Any) -> Reading:
     reading = Reading(source, format, {}, REQUIRED, options)
     reading.run(Reporter())
     return reading
+
+
+def _room(level: str = LEVEL) -> SokobanEnv:
+    env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))
+    env.reset(options={"state": level})
+    return env
+
+
+def _moves(reading: Reading) -> list[list[str]]:
+    """Return the actions that are read in each episode."""
+    (plan,) = reading.plans.values()
+    slots = [slots_of(plan.env, reading.read(entry.taken.place)) for entry in plan.entries]
+    return [[slot.action.name for slot in each if slot.action] for each in slots]
 
 
 def _taken(reading: Reading) -> int:
@@ -71,11 +84,8 @@ def _wrong(reading: Reading, chats: Chats) -> int:
             read = [slot.action.name if slot.action else "invalid" for slot in slots_of(plan.env, record)]
             if not record.success and read != played:
                 one, two = (pivot.certify(chats.env, level, each, HORIZON) for each in (read, played))
-                wrong += (one.pivot_step, one.failure_mode, one.certificate) != (
-                    two.pivot_step,
-                    two.failure_mode,
-                    two.certificate,
-                )
+                names = ("pivot_step", "failure_mode", "certificate")
+                wrong += any(getattr(one, name) != getattr(two, name) for name in names)
     return wrong
 
 
@@ -108,9 +118,8 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 @pytest.mark.parametrize("shown", ["picture", "board", "symbols"])
 def test_a_correct_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
-    chats = write_chats(
-        tmp_path, random.Random(3), env, lambda _: ("names", "action"), shown=shown, episodes=12, unusable=0.2
-    )
+    dialect = lambda _: ("names", "action")  # noqa: E731
+    chats = write_chats(tmp_path, random.Random(3), env, dialect, shown=shown, episodes=12, unusable=0.2)
     assert sum("invalid" in played for played, _ in chats.played) >= 6
     reading = _read(chats.path)
     assert _taken(reading) == 12 and _wrong(reading, chats) == 0
@@ -129,10 +138,7 @@ MISREAD: dict[str, Any] = {
     "JSON": lambda action: json.dumps({"move": action, "why": "closer"}),
     "open thought": lambda action: f"<think>so <action>{action}</action>",
     "call of two arguments": lambda action: _tool(direction=action, steps=1),
-    "function_call": lambda action: {
-        "content": None,
-        "function_call": {"name": "go", "arguments": {"to": action, "n": 1}},
-    },
+    "function_call": lambda action: {"function_call": {"name": "go", "arguments": {"to": action, "n": 1}}},
     "label in Chinese": lambda action: f"思考：近。\n动作：{action}",
     "parentheses": lambda action: f"Action: 7 ({action})",
     "tool_use": lambda action: {"content": [{"type": "tool_use", "name": "go", "input": {"to": action, "n": 1}}]},
@@ -171,10 +177,7 @@ def test_a_source_with_turns_of_two_actions_is_left_out_and_its_remedy_works(tmp
     reading = _read(source)
     assert _taken(reading) == 0
     again = _read(source, **_options(reading.remedies[-1].text))
-    (plan,) = again.plans.values()
-    records = [again.read(entry.taken.place) for entry in plan.entries[:2]]
-    read = [[slot.action.name for slot in slots_of(plan.env, each) if slot.action] for each in records]
-    assert read == [["down|right", "right|up", "left"], ["right|left", "down|up", "down"]]
+    assert _moves(again)[:2] == [["down|right", "right|up", "left"], ["right|left", "down|up", "down"]]
 
 
 WINS = ["right", "right"], ["down", "up", "right", "right"], ["up", "right", "right"]
@@ -190,8 +193,7 @@ def _lines(turns: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(moves: Sequence[str]) -> dict[str, Any]:
-    row = _chat(_answers(moves))
-    row["messages"][0]["content"] = f"The room:\n{LEVEL}"
+    row = _chat(_answers(moves), f"The room:\n{LEVEL}")
     return {name: value for name, value in row.items() if name != "initial_state"}
 
 
@@ -219,10 +221,7 @@ def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, n
     source, format = _write(tmp_path, *rows), "jsonl" if "format" in rows[0] else "openai"
     reading = _read(source, format)
     assert _taken(reading) == 0
-    again = _read(source, format, **_options(reading.remedies[-1].text))
-    (plan,) = again.plans.values()
-    records = [again.read(entry.taken.place) for entry in plan.entries]
-    read = [[slot.action.name for slot in slots_of(plan.env, each) if slot.action] for each in records]
+    read = _moves(_read(source, format, **_options(reading.remedies[-1].text)))
     assert [moves[: len(own)] for moves, own in zip(read, played, strict=True)] == played
 
 
@@ -230,10 +229,7 @@ def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, n
     ("rows", "said"),
     [
         ([_chat(_answers([*EXAMPLES[0], *moves])) for moves in (FIRST, SECOND)], "examples=2"),
-        (
-            [_chat([f"<answer>{each}</answer>" for each in ("up, down", "left", "up", "up", "up")])],
-            "actions_per_turn=N",
-        ),
+        ([_chat(_answers(("up, down", "left", "up", "up", "up")))], "actions_per_turn=N"),
         ([_chat([*_tagged(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action:"),
         ([_chat([*_answers(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action: alone, only if"),
         ([_chat([f"<answer>left</answer> No: <answer>{each}</answer>" for each in FIRST])], "container=last"),
@@ -269,30 +265,27 @@ def test_a_source_that_is_read_gets_no_question(tmp_path: Path) -> None:
     assert _taken(reading) == 0 and reading.remedies == []
 
 
+LISTS = "--option tag=answer --option separator=,"
+
+
 def test_replies_with_more_actions_than_the_prompt_allows_are_a_question(tmp_path: Path) -> None:
-    rows = [_chat([f"<answer>{', '.join(FIRST[: n + 2])}</answer>" for n in range(4)], id=str(m)) for m in range(2)]
-    for row in rows:
-        row["messages"][0]["content"] = "Use up to 3 actions at a time."
+    replies = [f"<answer>{', '.join(FIRST[: n + 2])}</answer>" for n in range(4)]
+    rows = [_chat(replies, "Use up to 3 actions at a time.", id=str(number)) for number in range(2)]
     text = _read(_write(tmp_path, *rows)).remedies[0].text
     for count in (3, 5):
-        (option,) = re.findall(
-            rf"(--option tag=answer --option separator=, --option actions_per_turn={count} .*?)(?:;|$)", text
-        )
+        (option,) = re.findall(rf"({LISTS} --option actions_per_turn={count} .*?)(?:;|$)", text)
         assert _taken(_read(tmp_path / "episodes.jsonl", **_options(option))) == 2
 
 
 def test_a_prompt_limits_actions_that_would_end_the_episode_too_early(tmp_path: Path) -> None:
-    row = _chat(["<answer>up, left, right, right</answer>", "<answer>left, up, down</answer>", "<answer>up</answer>"])
-    row["messages"][0]["content"] = "Use up to 2 actions at a time."
-    text = _read(_write(tmp_path, row)).remedies[0].text
-    (option,) = re.findall(r"(--option tag=answer --option separator=, --option actions_per_turn=2 .*?)(?:;|$)", text)
+    replies = ["<answer>up, left, right, right</answer>", "<answer>left, up, down</answer>", "<answer>up</answer>"]
+    text = _read(_write(tmp_path, _chat(replies, "Use up to 2 actions at a time."))).remedies[0].text
+    (option,) = re.findall(rf"({LISTS} --option actions_per_turn=2 .*?)(?:;|$)", text)
     assert _taken(_read(tmp_path / "episodes.jsonl", **_options(option))) == 1
 
 
 def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
-    rows = [_chat(["<action>up</action>"] * 5), _chat(["<action>up,down</action>"] * 5)]
-    for row in rows:
-        row["messages"][0]["content"] = "Use up to 3 action(s) at a time."
+    rows = [_chat(_tagged([each] * 5), "Use up to 3 action(s) at a time.") for each in ("up", "up,down")]
     reading = _read(_write(tmp_path, *rows))
     assert _taken(reading) == 0
     again = _read(tmp_path / "episodes.jsonl", **_options(reading.remedies[0].text))
@@ -325,7 +318,7 @@ def test_what_could_be_another_action_leaves_an_unconfirmed_episode_out(tmp_path
 
 def test_what_confirms_a_turn() -> None:
     """A reward that is paid for unusable turns, too, and an unchanged board beside a wall confirm nothing."""
-    env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))
+    env = _room()
     start = {"state": LEVEL, "instruction": None}
 
     def confirmed(moves: Sequence[str], kinds: Sequence[str]) -> tuple[int, bool, tuple[str, ...]]:
@@ -385,21 +378,15 @@ def test_confirmation_decides_whether_a_masked_reply_was_played(tmp_path: Path, 
     reading = _read(_write(tmp_path / "a", *rows))
     assert _taken(reading) == 0
     assert all("masked=played" in each.detail and "masked=skipped" in each.detail for each in reading.problems)
-    result = pivot.import_rollouts(
-        tmp_path / "a" / "episodes.jsonl", tmp_path / "store", format="openai", options={"masked": "skipped"}
-    )
+    source, options = tmp_path / "a" / "episodes.jsonl", {"masked": "skipped"}
+    result = pivot.import_rollouts(source, tmp_path / "store", format="openai", options=options)
     assert result.problems == []
     assert pivot.load_store(tmp_path / "store").labels.collect()["pivot_step"].to_list() == [2, 2]
-    env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))
-    env.reset(options={"state": LEVEL})
-    boards = [env.state_text()]
-    for move in FIRST:
+    env = _room()
+    users = [each for each in rows[0]["messages"] if each["role"] == "user"]
+    for message, move in zip(users[1:], FIRST, strict=True):
+        message["content"] = f"Now:\n{env.state_text()}"
         env.step(env.encode_action(move))
-        boards.append(env.state_text())
-    for row in rows[:1]:
-        users = [each for each in row["messages"] if each["role"] == "user"]
-        for message, board in zip(users[1:], boards[:-1], strict=True):
-            message["content"] = f"Now:\n{board}"
     reading = _read(_write(tmp_path / "b", rows[0]))
     assert [entry.taken.masked for entry in reading.plans["sokoban"].entries] == ["skipped"]
 
@@ -424,8 +411,7 @@ def test_examples_before_boards_and_unusable_replies_have_a_remedy(tmp_path: Pat
     """A success whose replay equals with and without the examples does not confirm them."""
     rows = []
     for n, moves in enumerate((*WINS, ["invalid", *FIRST[:4]], ["left", "invalid", *FIRST[:2], "invalid"], FIRST)):
-        env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))
-        env.reset(options={"state": LEVEL.replace("@ $.", " @$.") if n == 3 else LEVEL})
+        env = _room(LEVEL.replace("@ $.", " @$.") if n == 3 else LEVEL)
         row = _chat(_tagged(["up", "left"]), id=str(n), success=n < 3, initial_state=env.state_text())
         for move in moves:
             said = "Hm." if move == "invalid" else f"<action>{move}</action>"

@@ -1,5 +1,6 @@
 """Chats of OpenAI's format and traces of verifiers: hand-written logs with oddities."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from pivot.interop.openai import OpenAIImporter
 from pivot.tests.stores import build_tiny
 
 from .formats import chats_of, openai_row, trace_line
-from .recorded import imports_of
+from .recorded import imports_of, write_jsonl
 
 ALL = ["end", "states", "rewards", "frames"]
 
@@ -20,6 +21,12 @@ ALL = ["end", "states", "rewards", "frames"]
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny(tmp_path_factory.mktemp("built") / "store", "frozenlake", "sokoban")
+
+
+def _copy(trace: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a copy of a trace and its nodes."""
+    made = copy.deepcopy(trace)
+    return made, made["nodes"]
 
 
 def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
@@ -31,11 +38,9 @@ def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
 
     whole = chat()
     no_end = chat(messages=whole["messages"][:-1], images=whole["images"][:-1])
-    empty = json.loads(json.dumps(whole))
+    empty = copy.deepcopy(whole)
     empty["messages"][2]["content"] = ""
-    texts = [
-        {"role": each["role"], "content": "no picture"} for each in whole["messages"] if each["role"] != "assistant"
-    ]
+    texts = [each | {"content": "no picture"} for each in whole["messages"] if each["role"] != "assistant"]
     lines = [
         (no_end, None),
         (empty, None),
@@ -49,8 +54,7 @@ def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
         (chat(env="chess"), "environment"),
         (chat(env=None), "environment"),
     ]
-    text = "".join(json.dumps(line) + "\n" for line, _ in lines)
-    (source / "chats.jsonl").write_text(text + json.dumps(whole)[:-300])
+    write_jsonl(source / "chats.jsonl", *(line for line, _ in lines), json.dumps(whole)[:-300].encode())
     result = pivot.import_rollouts(source / "chats.jsonl", tmp_path / "store", format="openai", require=["frames"])
     kinds = {problem.place: str(problem.kind) for problem in result.problems}
     assert kinds.pop(f"chats.jsonl line {len(lines) + 1}") == "unreadable"
@@ -66,9 +70,8 @@ def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, t
     for each in chats:
         del each["env"], each["initial_state"]
     (source / "data.json").write_text(json.dumps(chats))
-    result = pivot.import_rollouts(
-        source / "data.json", tmp_path / "store", format="openai", options={"env": "frozenlake"}, require=ALL
-    )
+    options, out = {"env": "frozenlake"}, tmp_path / "store"
+    result = pivot.import_rollouts(source / "data.json", out, format="openai", options=options, require=ALL)
     assert result.problems == [] and result.episodes == len(chats)
     assert {row["state_source"] for row in imports_of(tmp_path / "store")} == {"picture"}
 
@@ -104,11 +107,10 @@ def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> N
     episode, *_ = chats_of(built, source)
     chats = [openai_row(episode), openai_row(episode)]
     chats[1]["messages"][2]["tool_calls"] = calls
-    (source / "chats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in chats))
+    write_jsonl(source / "chats.jsonl", *chats)
     traces = [trace_line(episode), trace_line(episode)]
     traces[1]["nodes"][2]["message"]["tool_calls"] = calls
-    (source / "run").mkdir()
-    (source / "run" / "traces.jsonl").write_text("".join(json.dumps(each) + "\n" for each in traces))
+    write_jsonl(source / "run" / "traces.jsonl", *traces)
     for name, format in (("chats.jsonl", "openai"), ("run/traces.jsonl", "verifiers")):
         result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
         assert [each.place for each in result.problems] == [f"{Path(name).name} line 2"] and result.episodes == 1
@@ -119,25 +121,21 @@ def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     episode, *_ = chats_of(built, source)
     trace = trace_line(episode)
-    branch = json.loads(json.dumps(trace))
-    branch["nodes"].insert(0, {"message": {"role": "user", "content": "an abandoned branch"}})
-    for node in branch["nodes"][2:]:
+    branch, branched = _copy(trace)
+    branched.insert(0, {"message": {"role": "user", "content": "an abandoned branch"}})
+    example, shown = _copy(trace)
+    shown.insert(1, {"message": {"role": "assistant", "content": "<action>up</action>"}, "parent": 0})
+    for node in [*branched[2:], *shown[2:]]:
         node["parent"] += 1
-    example = json.loads(json.dumps(trace))
-    shot = {"message": {"role": "assistant", "content": "<action>up</action>"}, "parent": 0}
-    example["nodes"].insert(1, shot)
-    for node in example["nodes"][2:]:
-        node["parent"] += 1
-    cycle = json.loads(json.dumps(trace))
-    cycle["nodes"][0]["parent"] = 3
-    bomb = json.loads(json.dumps(trace))
-    bomb["nodes"][1]["message"]["content"][1]["image_url"]["url"] = "data:image/png;base64," + "A" * (23 << 20)
-    file = json.loads(json.dumps(trace))
-    file["nodes"][1]["message"]["content"][1]["image_url"]["url"] = "file:///etc/passwd"
-    no_nodes = {**trace, "nodes": []}
-    lines = [trace, branch, example, cycle, bomb, file, no_nodes]
-    lines = [{**line, "id": f"line-{number}"} for number, line in enumerate(lines)]
-    (source / "traces.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cycle, turned = _copy(trace)
+    turned[0]["parent"] = 3
+    lines = [trace, branch, example, cycle]
+    for url in ("data:image/png;base64," + "A" * (23 << 20), "file:///etc/passwd"):
+        made, nodes = _copy(trace)
+        nodes[1]["message"]["content"][1]["image_url"]["url"] = url
+        lines.append(made)
+    lines = [{**line, "id": f"line-{number}"} for number, line in enumerate([*lines, {**trace, "nodes": []}])]
+    write_jsonl(source / "traces.jsonl", *lines)
     result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", require=["frames"])
     assert [problem.place for problem in result.problems] == [f"traces.jsonl line {number}" for number in (4, 5, 6, 7)]
     assert {str(problem.kind) for problem in result.problems} == {"unreadable"}
@@ -151,9 +149,9 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     trace = trace_line(episode)
 
     def changed(change: Any) -> dict[str, Any]:
-        copy = json.loads(json.dumps(trace))
-        change(copy["nodes"])
-        return copy
+        made, nodes = _copy(trace)
+        change(nodes)
+        return made
 
     def texts_alone(nodes: list[Any]) -> None:
         for node in nodes:
@@ -172,8 +170,7 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
         ({**{name: value for name, value in trace.items() if name != "nodes"}, "steps": trace["nodes"]}, "unreadable"),
         (changed(lambda nodes: [node["message"].update(role="robot") for node in nodes]), "unreadable"),
     ]
-    text = "".join(json.dumps(line) + "\n" for line, _ in lines)
-    (source / "traces.jsonl").write_text(text + json.dumps(trace)[:-300])
+    write_jsonl(source / "traces.jsonl", *(line for line, _ in lines), json.dumps(trace)[:-300].encode())
     options = {"evidence": "declared"}  # without these, most have no confirmation
     result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", options=options)
     kinds = {problem.place: str(problem.kind) for problem in result.problems}
@@ -189,7 +186,7 @@ def test_replies_in_a_prompt_need_an_option(tmp_path: Path) -> None:
     move = {"role": "assistant", "content": "<think></think><action>right</action>"}
     now = {"role": "user", "content": "Now?"}
     row = {"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG", "prompt": [now, move, now], "completion": [move]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    write_jsonl(tmp_path / "rows.jsonl", row)
     importer = OpenAIImporter()
     (place,) = importer.places(tmp_path / "rows.jsonl")
     with pytest.raises(UnreadableError, match=r"1 replies in the prompt.*examples=0"):
@@ -207,7 +204,7 @@ def test_calls_of_sharegpt_are_calls_of_tools(tmp_path: Path) -> None:
         {"from": "function_call", "value": "no JSON"},
     ]
     rows = [{"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG", "conversations": said[:count]} for count in (3, 4)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "rows.jsonl", *rows)
     importer = OpenAIImporter()
     good, bad = importer.places(tmp_path / "rows.jsonl")
     assert importer.read(tmp_path / "rows.jsonl", good).turns[0].actions == ["right"]

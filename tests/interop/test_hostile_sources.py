@@ -6,13 +6,13 @@ import os
 import zlib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pivot
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.environments.sokoban import SokobanEnv
 from pivot.interop import base
 from pivot.tests.dataset.containers import png_of
 
@@ -25,65 +25,40 @@ def _framed(frame: str) -> dict[str, Any]:
     return episode(*GOOD) | {"turns": [{"actions": ["up"], "frame": frame}] * 4}
 
 
+def _gym(name: str, **env_config: Any) -> dict[str, Any]:
+    return episode(*GOOD, env="gym", env_config={"id": name, **env_config})
+
+
+OVER = "over before the first action"
+HOLE = episode(*GOOD, env="frozenlake", env_config={}, initial_state="SH\nFG\n@ 0 1")
+OTHER_GAME = _gym("FrozenLake-v1", kwargs={"is_slippery": False})
+OTHER_GAME |= {"turns": [{"actions": ["left"]}]}
+OTHER_GAME |= {"initial_state": '{"id": "FrozenLake-v1", "actions": {"left": 0}, "seed": 0}'}
+INFINITE = json.dumps(episode(*GOOD, env="gym", env_config={"kwargs": {"x": float("inf")}})).encode()
+LONG_TOKEN = episode(*GOOD) | {"turns": [{"actions": ["up"], "token_ids": [1, 1 << 31]}]}
+
+
 BAD: dict[str, tuple[Any, str, str]] = {
     "torn": (b'{"format": "pivot-episode-1", "env": "sok', "unreadable", "EOF"),
     "not an object": (b"[1, 2]", "unreadable", "object"),
     "binary": (b"\x00\x01\x02", "unreadable", "binary"),
     "nested": (b'{"format": "pivot-episode-1", "x": ' + b"[" * 100_000 + b"}", "unreadable", "recursion"),
-    "infinity in a setting of any type": (
-        json.dumps(episode(*GOOD, env="gym", env_config={"kwargs": {"x": float("inf")}})).encode(),
-        "unreadable",
-        "'env_config' cannot be stored",
-    ),
-    "a token of 33 bits": (
-        episode(*GOOD) | {"turns": [{"actions": ["up"], "token_ids": [1, 1 << 31]}]},
-        "unreadable",
-        "turns.0.token_ids.1",
-    ),
-    "solved at the start": (
-        episode(*GOOD, initial_state=LEVEL.replace("$.", " *")),
-        "no_state",
-        "over before the first action",
-    ),
-    "in a hole at the start": (
-        episode(*GOOD, env="frozenlake", env_config={}, initial_state="SH\nFG\n@ 0 1"),
-        "no_state",
-        "over before the first action",
-    ),
-    "an environment that cannot be made": (
-        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"nope": 1}}),
-        "settings",
-        "cannot be made",
-    ),
-    "a large environment": (
-        episode(*GOOD, env="gym", env_config={"id": "MiniGrid-Empty-8x8-v0", "kwargs": {"size": 3000}}),
-        "settings",
-        "numbers to 3000",
-    ),
-    "a large map": (
-        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"desc": ["F" * 5000] * 2}}),
-        "settings",
-        "10",
-    ),
-    "another game than the settings say": (
-        episode(
-            "left",
-            env="gym",
-            env_config={"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}},
-            initial_state='{"id": "FrozenLake-v1", "actions": {"left": 0}, "seed": 0}',
-        ),
-        "no_state",
-        "other settings",
-    ),
+    "infinity in a setting of any type": (INFINITE, "unreadable", "'env_config' cannot be stored"),
+    "a token of 33 bits": (LONG_TOKEN, "unreadable", "turns.0.token_ids.1"),
+    "solved at the start": (episode(*GOOD, initial_state=LEVEL.replace("$.", " *")), "no_state", OVER),
+    "in a hole at the start": (HOLE, "no_state", OVER),
+    "an environment that cannot be made": (_gym("FrozenLake-v1", kwargs={"nope": 1}), "settings", "cannot be made"),
+    "a large environment": (_gym("MiniGrid-Empty-8x8-v0", kwargs={"size": 3000}), "settings", "numbers to 3000"),
+    "a large map": (_gym("FrozenLake-v1", kwargs={"desc": ["F" * 5000] * 2}), "settings", "10"),
+    "another game than the settings say": (OTHER_GAME, "no_state", "other settings"),
     "another format": (episode(*GOOD) | {"format": "other"}, "unreadable", "format"),
     "no turns": (episode(), "unreadable", "turns"),
     "unknown environment": (episode(*GOOD, env="../../etc"), "environment", "etc"),
     "functions of failure modes": (
-        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "failure_modes": {"hole": "mine:fell"}}),
-        "settings",
-        "gym.failure_modes names 'mine', which would be loaded",
+        _gym("FrozenLake-v1", failure_modes={"hole": "mine:fell"}),
+        *("settings", "gym.failure_modes names 'mine', which would be loaded"),
     ),
-    "a module as an environment": (episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}), "settings", ""),
+    "a module as an environment": (_gym("antigravity:Env-v0"), "settings", ""),
     "unknown setting": (episode(*GOOD, env_config={"nope": 1}), "settings", "nope"),
     "a folder as a setting": (episode(*GOOD, env="svg", env_config={"targets_dir": "/etc"}), "settings", ""),
     "no action": (episode("jump", "up", "up", "up"), "action", "'jump' is not an action"),
@@ -108,10 +83,8 @@ BOMB = png_of(50_000, 50_000, zlib.compress(b"\0" * 1_000_000))
 
 
 def test_every_bad_line_is_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
-    lines = [
-        each for number, (line, _, _) in enumerate(BAD.values()) for each in (line, episode(*GOOD, id=str(number)))
-    ]
-    source = write_lines(tmp_path / "source", *lines)
+    pairs = [(line, episode(*GOOD, id=str(number))) for number, (line, *_) in enumerate(BAD.values())]
+    source = write_lines(tmp_path / "source", *(each for pair in pairs for each in pair))
     (tmp_path / "secret.png").write_bytes(b"secret")
     (source / "link.png").symlink_to(tmp_path / "secret.png")
     (source / "bomb.png").write_bytes(BOMB)
@@ -130,11 +103,7 @@ def test_every_bad_line_is_reported_and_the_rest_is_imported(tmp_path: Path) -> 
 
 
 def test_an_environment_without_memory_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full(FrozenLakeEnv):
-        def reset(self, **arguments: Any) -> Any:
-            raise MemoryError
-
-    monkeypatch.setattr("pivot.interop.settings.environment", lambda name: Full if name == "frozenlake" else SokobanEnv)
+    monkeypatch.setattr(FrozenLakeEnv, "reset", Mock(side_effect=MemoryError))
     lines = [episode(*GOOD, env="frozenlake", env_config={}, initial_state="SF\nFG"), episode(*GOOD)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert [(each.place, str(each.kind)) for each in result.problems] == [("episodes.jsonl line 1", "settings")]
@@ -176,14 +145,8 @@ def test_two_levels_of_one_name_stay_distinct(tmp_path: Path) -> None:
     assert [problem.kind for problem in result.problems] == ["level"]
 
 
-FILES = {
-    "jsonl": "episodes.jsonl",
-    "openai": "chats.jsonl",
-    "verifiers": "run/traces.jsonl",
-    "verl": "1.jsonl",
-    "inspect": "log.eval",
-    "vagen": "one/metrics.json",
-}
+FILES = {"jsonl": "episodes.jsonl", "openai": "chats.jsonl", "verifiers": "run/traces.jsonl"}
+FILES |= {"verl": "1.jsonl", "inspect": "log.eval", "vagen": "one/metrics.json"}
 
 
 @pytest.mark.parametrize("format", FILES)
@@ -219,8 +182,7 @@ def test_a_bomb_in_a_data_url_is_refused(tmp_path: Path) -> None:
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "Now"}]
     reply = {"role": "assistant", "content": "<action>up</action>"}
     row = {"messages": [{"role": "user", "content": parts}, reply], "env": "sokoban", "initial_state": LEVEL}
-    source = tmp_path / "chats.jsonl"
-    source.write_text(json.dumps(row) + "\n")
+    source = write_lines(tmp_path / "chats", row)
     result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
     assert "exceeds limit" in result.problems[0].detail and result.build is None
 

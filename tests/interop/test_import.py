@@ -87,10 +87,8 @@ def test_rewards_and_states_are_compared(tmp_path: Path) -> None:
     moved["turns"][2] |= {"state": LEVEL}
     result = pivot.import_rollouts(write_lines(tmp_path / "source", other, moved), tmp_path / "store")
     assert result.problems == []
-    assert [(row["rewards_agree"], row["states_agree"]) for row in imports_of(tmp_path / "store")] == [
-        (False, None),
-        (None, True),
-    ]
+    agreed = [(row["rewards_agree"], row["states_agree"]) for row in imports_of(tmp_path / "store")]
+    assert agreed == [(False, None), (None, True)]
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "strict", require=["rewards"])
     assert [problem.detail for problem in result.problems] == ["rewards: turn 1 gives -0.1, the log says 7"]
 
@@ -134,13 +132,9 @@ def test_verify_finds_a_changed_row(tmp_path: Path, column: str) -> None:
     said = {"turns": [{"actions": ["up"], "response": "up"}] * 4}
     pivot.import_rollouts(write_lines(tmp_path / "source", episode(**said)), tmp_path / "store")
     (path,) = (tmp_path / "store" / "steps").rglob("*.parquet")
-    table = pq.read_table(path)
-    cells = table[column].to_pylist()
-    cells[1] = {"action": "right", "reward": 3.0, "response": "x" * 100_000}[column]
-    index = table.schema.get_field_index(column)
-    import pyarrow as pa
-
-    pq.write_table(table.set_column(index, table.schema.field(index), pa.array(cells, table.schema.types[index])), path)
+    value = {"action": "right", "reward": 3.0, "response": "x" * 100_000}[column]
+    name = path.relative_to(tmp_path / "store").as_posix()
+    change_rows(tmp_path / "store", name, lambda rows: rows[1].update({column: value}))
     rewrite_manifest(tmp_path / "store")
     assert problems(tmp_path / "store")
 
@@ -184,9 +178,7 @@ def test_no_label_without_evidence_is_accepted_and_every_row_says_what_it_rests_
     assert dict(query(confirmed, "SELECT evidence, sum(labels)::INT FROM evidence GROUP BY ALL")[1]) == counts
     assert dict(query(confirmed, "SELECT episode_id, evidence FROM failures")[1]) == expected
     assert "| sokoban | picture, reward | " in (confirmed / "dataset" / "README.md").read_text()
-    names = {
-        words: next(row["episode_id"] for row in labels if tuple(row["evidence"]) == words) for words in ((), ("read",))
-    }
+    names = {tuple(row["evidence"]): row["episode_id"] for row in labels if row["evidence"] in ([], ["read"])}
     store = Store.open(confirmed)
     facts = {words: dict(find_episode(store, name).facts())["rests on"] for words, name in names.items()}
     assert facts == {(): "nothing that confirms its actions", ("read",): "read"}
@@ -220,9 +212,8 @@ def test_an_imported_store_cannot_be_played_or_merged(tmp_path: Path) -> None:
 def test_settings_on_the_command_replace_the_recorded_ones(tmp_path: Path) -> None:
     long = episode("up", "up", "up", "up", env_config={**SETTINGS, "horizon": 9}, truncated=True)
     source = write_lines(tmp_path / "source", long, episode("up", "up", "up", "up"))
-    assert [each.place for each in pivot.import_rollouts(source, tmp_path / "one").problems] == [
-        "episodes.jsonl line 1"
-    ]
+    (problem,) = pivot.import_rollouts(source, tmp_path / "one").problems
+    assert problem.place == "episodes.jsonl line 1"
     result = pivot.import_rollouts(source, tmp_path / "two", settings={"sokoban": {"horizon": 4}})
     assert result.problems == []
 
@@ -263,11 +254,8 @@ def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkey
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert result.problems == [] and result.episodes == 8
     episodes = pivot.load_store(tmp_path / "store").episodes.collect()
-    assert episodes["task_id"].value_counts().sort("task_id").rows() == [
-        ("level", 3),
-        ("level-part-2", 3),
-        ("level-part-3", 2),
-    ]
+    counts = dict(episodes["task_id"].value_counts().rows())
+    assert counts == {"level": 3, "level-part-2": 3, "level-part-3": 2}
     assert problems(tmp_path / "store") == []
 
 
@@ -282,10 +270,9 @@ def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkey
     ],
 )
 def test_a_wrong_setting_is_refused_once_before_reading(tmp_path: Path, settings: Any, options: Any) -> None:
-    with pytest.raises((ConfigError, pivot.core.errors.PluginError)):
-        pivot.import_rollouts(
-            tmp_path / "missing", tmp_path / "store", format="openai", settings=settings, options=options
-        )
+    source, out = tmp_path / "missing", tmp_path / "store"
+    with pytest.raises((ConfigError, PluginError)):
+        pivot.import_rollouts(source, out, format="openai", settings=settings, options=options)
 
 
 def test_verify_makes_the_audit_again(tmp_path: Path) -> None:

@@ -24,9 +24,8 @@ def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> 
     del unplaced["initial_state"]
     distances = {"env": "navigation", "env_config": {"horizon": 4}, "distances": [3.0] * 5}
     walk = {**unplaced, **distances, "turns": [{"actions": ["rotateleft"]}] * 4}
-    error = error_of(
-        "import", write_lines(tmp_path / "a", episode(*["up"] * 4), unplaced, walk), "--out", tmp_path / "b"
-    )
+    source = write_lines(tmp_path / "a", episode(*["up"] * 4), unplaced, walk)
+    error = error_of("import", source, "--out", tmp_path / "b")
     assert error.status == 1 and "1 of 3 episodes were left out (1 no_state)" in str(error)
     rows = imports_of(tmp_path / "b")
     assert [row["left_out"] for row in rows] == [None, "no_state", "no_state"]

@@ -7,14 +7,16 @@ from pivot.interop.audit import last_decides_nothing
 from pivot.interop.episode import RecordedEpisode
 from pivot.interop.replay import Agreement
 
+LEVEL = "FFFS\nGFFF\nFFHF\nHFHF"
+
 
 @pytest.mark.parametrize(
     ("level", "turns", "said", "success", "decided"),
     [
-        ("FFFS\nGFFF\nFFHF\nHFHF", ("down|up|up", "right|down|left"), "left, left", False, True),
-        ("FFFS\nGFFF\nFFHF\nHFHF", ("down|up|up", "right|down|left"), "left, left", None, False),
-        ("FFFS\nGFFF\nFFHF\nHFHF", ("down|up|up", "right|down|left"), "go left, left", False, False),
-        ("FFFS\nGFFF\nFFHF\nHFHF", ("down|up|up", "right|down|left"), "", False, False),
+        (LEVEL, ("down|up|up", "right|down|left"), "left, left", False, True),
+        (LEVEL, ("down|up|up", "right|down|left"), "left, left", None, False),
+        (LEVEL, ("down|up|up", "right|down|left"), "go left, left", False, False),
+        (LEVEL, ("down|up|up", "right|down|left"), "", False, False),
         ("FHSF\nFFFF\nFFFF\nHFFG", ("up|up|up",), "up, left, down", False, False),  # into a hole, or not
     ],
 )

@@ -1,6 +1,5 @@
 """Reading of tiles: exact on both generators at three sizes; noise, other skins and JPEG are refused."""
 
-import io
 import random
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -8,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-from pivot.core.images import Frame, decode
+from pivot.core.images import CODECS, Frame, decode, encode_png
 from pivot.environments.base import PivotEnv
 from pivot.environments.frozenlake import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.interop.tiles import read_level
+from pivot.tests.dataset.containers import one_pixel
 
 SIZES = [
     (SokobanEnv, SokobanConfig(cell=16)),
@@ -50,21 +49,9 @@ def test_states_within_an_episode_are_read(kind: type[PivotEnv], config: Any) ->
         assert read_level(kind.profile.name, frame) == env.state_text()
 
 
-def _jpeg(frame: Frame) -> Frame:
-    buffer = io.BytesIO()
-    Image.fromarray(frame).save(buffer, "JPEG", quality=95)
-    return decode(buffer.getvalue())
-
-
-def _one_pixel(frame: Frame) -> Frame:
-    changed = frame.copy()
-    changed[5, 7, 0] ^= 1
-    return changed
-
-
 DAMAGES = {
-    "jpeg": _jpeg,
-    "one pixel": _one_pixel,
+    "jpeg": lambda frame: decode(CODECS["jpeg"].encode(frame)),
+    "one pixel": lambda frame: decode(one_pixel(encode_png(frame))),
     "noise": lambda frame: np.random.default_rng(0).integers(0, 256, frame.shape, np.uint8),
     "another skin": lambda frame: np.ascontiguousarray(255 - frame),
     "shifted": lambda frame: np.roll(frame, 1, axis=1),
@@ -84,10 +71,12 @@ def test_other_pictures_are_refused(kind: type[PivotEnv], config: Any, damage: s
 def test_a_picture_without_a_level_is_refused() -> None:
     state, frame = _first(FrozenLakeEnv, FrozenLakeConfig(), 1)
     hidden = frame.copy()
-    row, column = next((r, line.index("H")) for r, line in enumerate(state.splitlines()) if "H" in line)
-    player = next((r, line.index("S")) for r, line in enumerate(state.splitlines()) if "S" in line)
-    hole = frame[row * 64 : row * 64 + 64, column * 64 : column * 64 + 64]
-    hidden[player[0] * 64 : player[0] * 64 + 64, player[1] * 64 : player[1] * 64 + 64] = hole
+
+    def cell(mark: str) -> tuple[slice, slice]:
+        row, column = next((r, line.index(mark)) for r, line in enumerate(state.splitlines()) if mark in line)
+        return slice(row * 64, row * 64 + 64), slice(column * 64, column * 64 + 64)
+
+    hidden[cell("S")] = frame[cell("H")]
     assert read_level("frozenlake", hidden) is None
     assert read_level("svg", frame) is None
 

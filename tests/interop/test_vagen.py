@@ -13,8 +13,9 @@ from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.interop.vagen import generated_map
 from pivot.tests.stores import build_tiny, problems
 
-from .recorded import imports_of
+from .recorded import LEVEL, imports_of
 
+ALL = ["end", "states", "rewards", "frames"]
 MOST = 3
 """Actions per turn."""
 
@@ -38,28 +39,22 @@ def dump(
             reward += 1.0 if success else 0.0
         frames.append(frame)
         rewards.append(reward + (0.02 if correct else 0.0))
-        infos.append(
-            {"actions": words, "format_correct": correct, "success": success, "llm_raw_response": f"<answer>{words}"}
-        )
+        info = {"actions": words, "format_correct": correct, "success": success}
+        infos.append(info | {"llm_raw_response": f"<answer>{words}"})
     for number, each in enumerate(frames, 1):
         (folder / "images" / f"turn_{number:02d}_01.png").write_bytes(encode_png(each))
-    full = {
-        "rollout_id": folder.name,
-        "seed": 0,
-        "terminated": done,
-        "finish_reason": "done" if done else "max_turns",
-        "success": success,
-        "rewards": rewards,
-        "num_turns": len(rewards),
-        "infos": infos,
-        "env_config": {"max_actions_per_step": MOST, "format_reward": 0.02, **env_config},
-        "model": "tiny",
-        "max_turns": len(turns),
-        **metrics,
-    }
+    full: dict[str, Any] = {"rollout_id": folder.name, "seed": 0, "model": "tiny", "max_turns": len(turns)}
+    full |= {"terminated": done, "finish_reason": "done" if done else "max_turns", "success": success}
+    full |= {"rewards": rewards, "num_turns": len(rewards), "infos": infos}
+    full |= {"env_config": {"max_actions_per_step": MOST, "format_reward": 0.02, **env_config}, **metrics}
     (folder / "metrics.json").write_text(json.dumps(full))
     (folder / "assistant_texts.json").write_text(json.dumps([f"text {t}" for t in range(len(turns))]))
     return full
+
+
+def _dump_room(folder: Path, turns: list[list[str]], **metrics: Any) -> None:
+    room = SokobanEnv(SokobanConfig(rows=4, cols=6, horizon=9))
+    dump(folder, room, LEVEL, turns, {"dim_room": [4, 6]}, **metrics)
 
 
 def _lake(horizon: int = 9) -> FrozenLakeEnv:
@@ -81,19 +76,10 @@ def test_seeds_and_pictures_give_the_levels_and_everything_agrees(tmp_path: Path
     lake, turns = generated_map(size, 0.8, seed), [["up", "left"], [], ["left", "jump", "up"]]
     player = FrozenLakeEnv(FrozenLakeConfig(size=size, cell=cell))
     dump(tmp_path / "a" / "FrozenLake_seed_5", player, lake, turns, {"is_slippery": False, "size": size}, seed=seed)
-    room, config = "######\n#@ $.#\n#    #\n######", SokobanConfig(rows=4, cols=6, horizon=9)
-    dump(tmp_path / "a" / "Sokoban_seed_1", SokobanEnv(config), room, turns, {"dim_room": [4, 6]})
-    dump(
-        tmp_path / "a" / "Sokoban_seed_2",
-        SokobanEnv(config),
-        room,
-        [["right", "right"]],
-        {"dim_room": [4, 6]},
-        max_turns=3,
-    )
-    result = pivot.import_rollouts(
-        tmp_path / "a", tmp_path / "store", format="vagen", settings={"sokoban": {"cell": 32}}, require=list(ALL)
-    )
+    _dump_room(tmp_path / "a" / "Sokoban_seed_1", turns)
+    _dump_room(tmp_path / "a" / "Sokoban_seed_2", [["right", "right"]], max_turns=3)
+    settings = {"sokoban": {"cell": 32}}
+    result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", settings=settings, require=ALL)
     assert result.problems == [] and result.episodes == 3
     rows = imports_of(tmp_path / "store")
     assert {row["state_source"] for row in rows} == {"seed", "picture"}
@@ -106,16 +92,12 @@ def test_seeds_and_pictures_give_the_levels_and_everything_agrees(tmp_path: Path
     assert problems(tmp_path / "store") == []
 
 
-ALL = ("end", "states", "rewards", "frames")
-
-
 def test_text_observations_give_the_room(tmp_path: Path) -> None:
-    room, config = "######\n#@ $.#\n#    #\n######", SokobanConfig(rows=4, cols=6, horizon=9)
     folder = tmp_path / "a" / "Sokoban_seed_1"
-    dump(folder, SokobanEnv(config), room, [["up"], ["up"], ["up"]], {"dim_room": [4, 6]})
+    _dump_room(folder, [["up"], ["up"], ["up"]])
     for path in (folder / "images").iterdir():
         path.unlink()
-    grid = room.translate(str.maketrans("# .*$@+", "#_O√XPS"))
+    grid = LEVEL.translate(str.maketrans("# .*$@+", "#_O√XPS"))
     text = "[Initial Observation]:\n" + "\n".join("".join(f" {char} " for char in line) for line in grid.splitlines())
     example = {"role": "system", "content": " # \n # \n # "}
     (folder / "messages.json").write_text(json.dumps([example, {"role": "user", "content": text + "\nDecide."}]))
@@ -152,16 +134,8 @@ def test_oddities(tmp_path: Path) -> None:
     (source / "12_FrozenLake_renamed" / "metrics.json").write_text(json.dumps(renamed))
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen", require=["end", "frames"])
     kinds = {problem.place[:2]: str(problem.kind) for problem in result.problems}
-    assert kinds == {
-        "04": "unreadable",
-        "05": "unreadable",
-        "06": "unreadable",
-        "07": "settings",
-        "08": "environment",
-        "09": "settings",
-        "10": "disagrees",
-        "12": "unreadable",
-    }
+    expected = dict.fromkeys(("04", "05", "06", "12"), "unreadable") | dict.fromkeys(("07", "09"), "settings")
+    assert kinds == expected | {"08": "environment", "10": "disagrees"}
     assert result.episodes == 4
     first = pivot.load_store(tmp_path / "store").steps.collect().filter(pl.col("t") == 0)["response"].to_list()
     assert first == ["<answer>['up']"] * 4
@@ -179,15 +153,9 @@ def test_our_episodes_in_this_format_and_back(tmp_path: Path, env: str, most: in
         lake = {"desc": row["initial_state"].splitlines(), "is_slippery": False}
         config = {**(lake if env == "frozenlake" else {"dim_room": [6, 6]}), "max_actions_per_step": most}
         player = _lake() if env == "frozenlake" else SokobanEnv(SokobanConfig(horizon=9))
-        dump(
-            tmp_path / "a" / f"{env}_{row['episode_id']}",
-            player,
-            row["initial_state"],
-            turns,
-            config,
-            max_turns=9 // most,
-        )
-    result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", require=list(ALL))
+        folder = tmp_path / "a" / f"{env}_{row['episode_id']}"
+        dump(folder, player, row["initial_state"], turns, config, max_turns=9 // most)
+    result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", require=ALL)
     assert result.problems == []
     ids = {row["episode_id"]: row["source_id"].partition("_")[2] for row in imports_of(tmp_path / "store")}
     names = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")

@@ -2,7 +2,6 @@
 
 import json
 import random
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -137,16 +136,11 @@ def test_bounds_are_sound_and_tight() -> None:
             metres.append(place)
             left.append(min(steps - ran, most * (turns - t - 1)))
         bound = bound_of_turns([0.3 * each for each in metres], left, 0.3, 0.3)
-        exact = [_lost(Fraction(each - 1), budget) for each, budget in zip(metres, left, strict=True)]
+        exact = [budget < each - 1 for each, budget in zip(metres, left, strict=True)]  # no walk is long enough
         pivots = [t for t in range(turns) if exact[t + 1] or (t == 0 and exact[0])]
         assert (bound.turn, bound.fallback) == ((pivots[0], False) if pivots else (turns - 1, True))
         fatal += bool(pivots)
     assert fatal > 500
-
-
-def _lost(cells: Fraction, budget: int) -> bool:
-    """Return whether no walk of at most ``budget`` cells covers this many."""
-    return not any(walked >= cells for walked in range(budget + 1))
 
 
 def test_a_state_in_the_log_gives_exact_labels(tmp_path: Path) -> None:
@@ -168,10 +162,7 @@ def test_a_state_in_the_log_gives_exact_labels(tmp_path: Path) -> None:
         (tmp_path / "a" / name / "metrics.json").write_text(json.dumps(full))
     result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen")
     assert result.problems == [] and result.episodes > 1
-    [ids] = [pivot.load_store(tmp_path / "store").episodes.collect()]
-    assert ids["horizon"].to_list() == [25] * result.episodes
-    places = {each.place for each in result.problems}
-    assert not places
+    assert pivot.load_store(tmp_path / "store").episodes.collect()["horizon"].to_list() == [25] * result.episodes
     columns = ["pivot_step", "failure_mode", "certificate"]
     mine = pivot.load_store(tmp_path / "store").labels.collect().select(columns).to_dicts()
     names = [name for name in sorted(episodes) if (tmp_path / "a" / name).exists()]
