@@ -64,7 +64,7 @@ class Facts:
 
     @cached_property
     def confirmed(self) -> dict[str, tuple[str, ...]] | None:
-        """What confirms each episode, by the table of imports; None in a store of PIVOT's rollouts."""
+        """Return what confirms each episode, by the table of imports; None in a store of PIVOT's rollouts."""
         return self.store.evidence(self.shard)
 
     @cached_property

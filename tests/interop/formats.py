@@ -12,8 +12,6 @@ from typing import Any
 import pivot
 from pivot.core.images import decode, encode_png
 
-from .recorded import write_jsonl
-
 
 @dataclass
 class Chat:
@@ -34,14 +32,16 @@ class Chat:
 
     def with_pictures(self, picture: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages with their pictures in another form."""
-        contents = [[picture(part["image"]) if "image" in part else part for part in each["content"]]
-                    for each in self.messages]  # fmt: skip
-        return [{**each, "content": content} for each, content in zip(self.messages, contents, strict=True)]
+        return [
+            {**each, "content": [picture(part["image"]) if "image" in part else part for part in each["content"]]}
+            for each in self.messages
+        ]
 
     def texts(self, mark: str) -> list[str]:
         """Return the messages as texts with a mark for each picture."""
-        contents = [each["content"] for each in self.messages]
-        return ["".join(mark if "image" in part else part["text"] for part in content) for content in contents]
+        return [
+            "".join(mark if "image" in part else part["text"] for part in each["content"]) for each in self.messages
+        ]
 
     def url(self, name: str) -> str:
         """Return a picture as a data URL."""
@@ -105,7 +105,7 @@ def trace_line(chat: Chat) -> dict[str, Any]:
 
 
 def write_openai(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
-    write_jsonl(folder / "chats.jsonl", *map(openai_row, chats))
+    (folder / "chats.jsonl").write_text("".join(json.dumps(openai_row(chat)) + "\n" for chat in chats))
     return {"source": folder, "format": "openai"}
 
 
@@ -127,13 +127,13 @@ def write_results(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
         row = openai_row(chat)
         start = {"prompt": row["messages"][:2], "completion": row["messages"][2:], "images": row["images"]}
         info = {"id": chat.name, **chat.facts}
-        lines.append({"example_id": number, "task": "grid", "reward": 0.0, "info": info, **start})
-    write_jsonl(folder / "results.jsonl", *lines)
+        lines.append(json.dumps({"example_id": number, "task": "grid", "reward": 0.0, "info": info, **start}))
+    (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
     return {"source": folder, "format": "openai"}
 
 
 def write_old_traces(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
-    write_jsonl(folder / "traces.jsonl", *map(trace_line, chats))
+    (folder / "traces.jsonl").write_text("".join(json.dumps(trace_line(chat)) + "\n" for chat in chats))
     return {"source": folder, "format": "verifiers"}
 
 
@@ -146,8 +146,8 @@ def write_traces(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
         trace["calls"] = [{"node": index, "finish_reason": "length"} for index in replies]
         agent: Any = {"name": "judge", "trainable": False}
         judge: Any = {"task": trace["task"], "agent": agent, "nodes": trace["nodes"][:1]}
-        lines.append({"id": "e", "env": {"id": "grid"}, "task": trace["task"], "traces": [judge, trace]})
-    write_jsonl(folder / "traces.jsonl", *lines)
+        lines.append(json.dumps({"id": "e", "env": {"id": "grid"}, "task": trace["task"], "traces": [judge, trace]}))
+    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
     return {"source": folder, "format": "verifiers"}
 
 
@@ -187,6 +187,6 @@ def write_verl(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
         head, begin, output = whole.partition("<|im_start|>assistant\n")
         kept = {name: value for name, value in chat.facts.items() if name != "success"}
         line = {"input": head + begin, "output": output, "score": 0.0, "gts": None, "step": 7, **kept}
-        lines.append({**line, "traj_success": float(bool(chat.facts["success"]))})
-    write_jsonl(folder / "7.jsonl", *lines)
+        lines.append(json.dumps({**line, "traj_success": float(bool(chat.facts["success"]))}))
+    (folder / "7.jsonl").write_text("\n".join(lines) + "\n")
     return {"source": folder, "format": "verl"}

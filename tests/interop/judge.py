@@ -88,8 +88,10 @@ def shown(message: Mapping[str, Any], pictures: Iterator[str]) -> Any:
     content = message["content"]
     texts = [part["text"].strip() for part in content if part["type"] == "text" and part["text"].strip()]
     digests = [next(pictures) for part in content if part["type"] == "image"]
-    functions = [each["function"] for each in message.get("tool_calls") or ()]
-    calls = [(each["name"], json.dumps(json.loads(each["arguments"]), sort_keys=True)) for each in functions]
+    calls = [
+        (each["function"]["name"], json.dumps(json.loads(each["function"]["arguments"]), sort_keys=True))
+        for each in message.get("tool_calls") or ()
+    ]
     return message["role"], tuple(texts), tuple(digests), tuple(calls)
 
 
@@ -113,9 +115,11 @@ def complaints(
     prompt = [shown(message, pictures) for message in row["prompt"]]
     if prompt != [*played.sent.get(t, prompt)] or next(pictures, None):
         yield f"step {t}: its prompt is not what the agent was sent"
-    columns = {"chosen": "chosen", "rejected": "rejected"} if kind == "pairs" else {"chosen": "completion"}
-    for side, column in columns.items():
-        said = shown(row[column][0], iter(()))
+    replies = (
+        {"chosen": row["chosen"], "rejected": row["rejected"]} if kind == "pairs" else {"chosen": row["completion"]}
+    )
+    for side, messages in replies.items():
+        said = shown(messages[0], iter(()))
         match = re.fullmatch(form, " ".join([*said[1], *map(" ".join, said[3])]), re.DOTALL)
         if side == "rejected" and said != played.replies.get(t, said):
             yield f"step {t}: the rejected reply is not the agent's"

@@ -54,8 +54,10 @@ def shown_frames(record: TaskRollouts) -> list[str]:
 
 def facts(episode: Episode) -> tuple[Any, ...]:
     """Return the fields that must be equal in two records of one episode."""
-    names = ("action", "action_valid", "reply_outcome", "frame_id", "next_frame_id")
-    steps = [tuple(getattr(step, name) for name in names) for step in episode.steps]
+    steps = [
+        (step.action, step.action_valid, step.reply_outcome, step.frame_id, step.next_frame_id)
+        for step in episode.steps
+    ]
     return episode.rewards, episode.episode_return, episode.success, episode.stop_reason, episode.actions, steps
 
 

@@ -24,8 +24,9 @@ print(result.episodes, len(result.problems), peak)
 
 def _import(source: Path, out: Path) -> tuple[int, int, int]:
     began = os.times()
-    command = [sys.executable, "-c", SCRIPT, source, out]
-    made = subprocess.run(command, check=True, capture_output=True, text=True, cwd=out.parent)
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT, source, out], check=True, capture_output=True, text=True, cwd=out.parent
+    )
     after = os.times()
     seconds = after.children_user + after.children_system - began.children_user - began.children_system
     episodes, problems, peak = map(int, made.stdout.split())
@@ -43,7 +44,9 @@ def test_a_hundred_thousand_episodes_take_less_than_a_gigabyte(tmp_path: Path) -
         for number in range(EPISODES):
             turns = [{"actions": ["invalid"], "response": "a" * rng.randrange(600)} for _ in range(9)]
             line = {"env": "frozenlake", "env_config": {}, "id": str(number), "turns": turns}
-            level = levels[number % 1000 if number % 20 else 0]  # one level has five times as many as a shard holds
+            level = levels[
+                0 if number % 20 == 0 else number % 1000
+            ]  # one level has five times as many as a shard holds
             file.write(json.dumps({"format": "pivot-episode-1", **line, "initial_state": level}) + "\n")
             if number % 1000 == 500:
                 file.write('{"format": "pivot-episode-1", "env": "froz\n')

@@ -63,8 +63,9 @@ def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 10) ->
             said = REPLIES[form](action)
             said = said if isinstance(said, dict) else {"content": [{"type": "text", "text": said}]}
             chat.messages.append({"role": "assistant", **said, "content": said["content"] or []})
-            code = game.encode_action("invalid" if action == "jump" else action)
-            frame, _, terminated, truncated, info = game.step(code)
+            frame, _, terminated, truncated, info = game.step(
+                game.encode_action("invalid" if action == "jump" else action)
+            )
             chat.actions.append(action)
             chat.infos.append({"actions": [action], "success": bool(info["success"]), "terminated": terminated})
             over, success = terminated or truncated, bool(info["success"])
@@ -84,8 +85,10 @@ def write_own(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
         turns = [index for index, message in enumerate(chat.messages) if message["role"] == "assistant"]
         said = [chat.messages[index]["content"][0]["text"] for index in turns]
         frames = [chat.messages[index - 1]["content"][-1]["image"] for index in turns]
-        told = zip(frames, said, (chat.messages[:index] for index in turns), strict=True)
-        recorded = [dict(zip(("frame", "response", "messages"), each, strict=True)) for each in told]
+        recorded = [
+            {"frame": frame, "response": text, "messages": chat.messages[:index]}
+            for index, text, frame in zip(turns, said, frames, strict=True)
+        ]
         lines.append({"format": "pivot-episode-1", "id": chat.name, "turns": recorded, **chat.facts})
     write_lines(folder, *lines)
     return {"source": folder, "format": "jsonl"}
@@ -103,15 +106,22 @@ def write_vagen(folder: Path, chats: Sequence[Chat]) -> dict[str, Any]:
         hidden = chat.with_pictures(lambda _: {"type": "image_url", "image_url": {"url": "<data_url>"}})
         (own / "messages.json").write_text(json.dumps(hidden))
         replies = [each["content"][0]["text"] for each in chat.messages if each["role"] == "assistant"]
-        infos = [{"actions": each["actions"], "format_correct": "jump" not in each["actions"]} for each in chat.infos]
-        infos = [each | {"llm_raw_response": reply} for each, reply in zip(infos, replies, strict=True)]
-        done, level = chat.infos[-1]["terminated"], chat.facts["initial_state"].split("\n")
+        infos = [
+            {"actions": each["actions"], "format_correct": "jump" not in each["actions"], "llm_raw_response": reply}
+            for each, reply in zip(chat.infos, replies, strict=True)
+        ]
         metrics = {
             **{"rollout_id": chat.name, "env_name": "FrozenLake", "model": "m", "max_turns": HORIZON, "seed": 1},
-            "env_config": {"max_actions_per_step": 1, "desc": level, "format_reward": 0.0},
+            "env_config": {
+                "max_actions_per_step": 1,
+                "desc": chat.facts["initial_state"].split("\n"),
+                "format_reward": 0.0,
+            },
             "rewards": [float(each["success"]) for each in chat.infos],
-            **{"infos": [{}, *infos], "success": chat.facts["success"], "terminated": done},
-            "finish_reason": "done" if done else "max_turns",
+            "infos": [{}, *infos],
+            "success": chat.facts["success"],
+            "terminated": chat.infos[-1]["terminated"],
+            "finish_reason": "done" if chat.infos[-1]["terminated"] else "max_turns",
         }
         (own / "metrics.json").write_text(json.dumps(metrics))
     return {"source": folder, "format": "vagen"}
@@ -146,28 +156,34 @@ def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str
     for kind in ("pairs", "corrections"):
         pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
         rows = _rows(tmp_path / kind)
-        wrong = [[*complaints(kind, row, by_id[row["episode_id"]], FORMS[form], str)] for row in rows]
-        assert len(rows) >= 5 and not any(wrong), wrong
-
-
-LOST = ["down", "right", "right", "up"]
+        wrong = [
+            f"{row['episode_id']}: {each}"
+            for row in rows
+            for each in complaints(kind, row, by_id[row["episode_id"]], FORMS[form], str)
+        ]
+        assert len(rows) >= 5 and wrong == []
 
 
 def test_actions_without_replies_are_written_on_both_sides(tmp_path: Path) -> None:
-    recorded = [episode(*actions, success=False) for actions in (LOST, ["left"] * 4)]
-    for turn in (turn for each in recorded for turn in each["turns"]):
-        turn["messages"] = [{"role": "user", "content": "Which way?"}]
-    source = write_lines(tmp_path / "source", *recorded)
-    pivot.import_rollouts(source, tmp_path / "store", options={"evidence": "declared"})
+    recorded = [episode(*actions, success=False) for actions in (["down", "right", "right", "up"], ["left"] * 4)]
+    for each in recorded:
+        for turn in each["turns"]:
+            turn["messages"] = [{"role": "user", "content": "Which way?"}]
+    pivot.import_rollouts(
+        write_lines(tmp_path / "source", *recorded), tmp_path / "store", options={"evidence": "declared"}
+    )
     pivot.export(tmp_path / "store", tmp_path / "pairs", format="pairs", workers=1)
-    rows = _rows(tmp_path / "pairs")
-    said = [row[side][0]["content"][0]["text"] for row in rows for side in ("chosen", "rejected")]
-    assert said and all(re.fullmatch(r"<action>\w+</action>", text) for text in said)
+    said = [
+        [row[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] for row in _rows(tmp_path / "pairs")
+    ]
+    assert said and all(re.fullmatch(r"<action>\w+</action>", text) for pair in said for text in pair)
 
 
 def test_an_import_without_prompts_has_no_pairs(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "source", episode(*LOST, success=False))
-    pivot.import_rollouts(source, tmp_path / "store", options={"evidence": "declared"})
+    recorded = episode("down", "right", "right", "up", success=False)
+    pivot.import_rollouts(
+        write_lines(tmp_path / "source", recorded), tmp_path / "store", options={"evidence": "declared"}
+    )
     for kind in ("pairs", "corrections", "privileged"):
         with pytest.raises(ConfigError, match=r"without prompts.*Recorder\.note\(messages="):
             pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
@@ -189,8 +205,11 @@ def test_rows_of_an_own_store_are_true(small_store: Path, tmp_path: Path) -> Non
             shown_pictures = iter([pictures[part["frame_id"]] for message in prompts[step["prompt_hash"]]
                                    for part in message["content"] if part["type"] == "image"])  # fmt: skip
             sent = [shown(message, shown_pictures) for message in prompts[step["prompt_hash"]]]
-            reply = {"role": "assistant", "content": [{"type": "text", "text": step["response"]}]}
-            said = {pivot_step: shown(reply, iter(()))}
+            said = {
+                pivot_step: shown(
+                    {"role": "assistant", "content": [{"type": "text", "text": step["response"]}]}, iter(())
+                )
+            }
             row_of = episodes[name]
             judged = Played(row_of["env"], row_of["initial_state"], row_of["horizon"],
                             [*row_of["actions"][:pivot_step], *taken], {pivot_step: sent}, said)  # fmt: skip

@@ -38,8 +38,11 @@ def compare(env: str, settings: dict[str, Any], count: int) -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "count"),
     [
-        *(("sokoban", {}, 4), ("sokoban", {"actions_per_turn": 3}, 4), ("frozenlake", {}, 4)),
-        *(("navigation", {"horizon": 6}, 1), ("svg", {}, 1)),
+        ("sokoban", {}, 4),
+        ("sokoban", {"actions_per_turn": 3}, 4),
+        ("frozenlake", {}, 4),
+        ("navigation", {"horizon": 6}, 1),
+        ("svg", {}, 1),
     ],
 )
 def test_an_episode_equals_the_rollout_of_the_same_replies(env: str, settings: dict[str, Any], count: int) -> None:

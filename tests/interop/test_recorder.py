@@ -19,19 +19,9 @@ from pivot.tests.stores import problems
 
 from .recorded import imports_of
 
-ALL = ["end", "states", "rewards", "frames"]
-
 
 def _records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
-
-
-def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
-    ended = False
-    while not ended:
-        env.note(**notes)
-        *_, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
-        ended = terminated or truncated
 
 
 def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None:
@@ -40,11 +30,17 @@ def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None
         env = pivot.Recorder(kind(), tmp_path / "source", policy="random")
         for seed in range(3):
             env.reset(seed=seed)
-            _played(env, rng, response="<think>a</think><action>up</action>", token_ids=[1, 2], logprobs=[-0.1, -0.2])
+            ended = False
+            while not ended:
+                env.note(response="<think>a</think><action>up</action>", token_ids=[1, 2], logprobs=[-0.1, -0.2])
+                *_, terminated, truncated, _ = env.step(int(rng.integers(5)))
+                ended = terminated or truncated
         env.reset(seed=9)
         env.step(0)
         env.close()
-    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=ALL)
+    result = pivot.import_rollouts(
+        tmp_path / "source", tmp_path / "store", require=["end", "states", "rewards", "frames"]
+    )
     assert result.problems == [] and result.episodes == 8
     rows = imports_of(tmp_path / "store")
     assert all(row["frames_agree"] and row["states_agree"] and row["rewards_agree"] for row in rows)
@@ -96,12 +92,24 @@ def test_turns_of_several_actions(tmp_path: Path) -> None:
     env = pivot.Recorder(SokobanEnv(SokobanConfig(actions_per_turn=2, horizon=5)), tmp_path / "source")
     for seed in range(4):
         env.reset(seed=seed)
-        _played(env, rng)
+        ended = False
+        while not ended:
+            *_, terminated, truncated, _ = env.step(int(rng.integers(env.unwrapped.last_index + 1)))
+            ended = terminated or truncated
     env.close()
-    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=ALL)
+    require = ["end", "states", "rewards", "frames"]
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=require)
     assert result.problems == [] and result.episodes == 4
     actions = set(pivot.load_store(tmp_path / "store").steps.collect()["action"])
     assert any("|" in action for action in actions) and {"up", "invalid"} & actions
+
+
+def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
+    ended = False
+    while not ended:
+        env.note(**notes)
+        *_, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
+        ended = terminated or truncated
 
 
 @pytest.mark.parametrize(("name", "package", "kwargs"), [
@@ -188,7 +196,7 @@ def test_copies_record_into_files_of_their_own(tmp_path: Path) -> None:
     assert {record["turns"][0]["actions"][0] for record in records} == {"up"}
 
 
-class _Parts(gymnasium.ObservationWrapper[Any, Any, Any]):
+class _Parts(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A game that shows a picture and a number."""
 
     def __init__(self, env: Any) -> None:
@@ -196,8 +204,13 @@ class _Parts(gymnasium.ObservationWrapper[Any, Any, Any]):
         number = gymnasium.spaces.Box(0, 9, (1,), np.float32)
         self.observation_space = gymnasium.spaces.Dict(picture=env.observation_space, number=number)
 
-    def observation(self, observation: Any) -> dict[str, Any]:
-        return {"picture": observation, "number": np.ones(1, np.float32)}
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        frame, info = self.env.reset(**keywords)
+        return {"picture": frame, "number": np.ones(1, np.float32)}, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        return {"picture": frame, "number": np.ones(1, np.float32)}, reward, terminated, truncated, info
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])

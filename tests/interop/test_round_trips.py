@@ -11,7 +11,7 @@ from pivot.solvers.navigation.room import read_state
 from pivot.tests.stores import build_tiny, problems
 
 from . import formats
-from .recorded import imports_of, lines_of_store, write_jsonl
+from .recorded import imports_of, lines_of_store
 
 LABEL = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
 WRITERS: dict[str, formats.Writer] = {
@@ -84,8 +84,11 @@ def test_environments_of_one_action_per_turn(others: Path, tmp_path: Path, name:
     else:
         pivot.import_rollouts(**WRITERS[name](source, formats.chats_of(others, source)), out=tmp_path / "store")
     imported = pivot.load_store(tmp_path / "store").labels.collect()
-    envs = set(pivot.load_store(tmp_path / "store").episodes.collect()["env"])
-    assert envs == {"navigation", "primitiveskill", "svg"}
+    assert set(pivot.load_store(tmp_path / "store").episodes.collect()["env"]) == {
+        "navigation",
+        "primitiveskill",
+        "svg",
+    }
     ours = sorted(json.dumps(values, default=str) for values in labels(others).values())
     assert len(ours) > 3 and imported.height == len(ours)
     assert sorted(json.dumps(values, default=str) for values in labels(tmp_path / "store").values()) == ours
@@ -111,8 +114,8 @@ def test_distances_of_navigation_give_the_same_pivots(tmp_path: Path) -> None:
         mine = pivot.load_store(built).steps.filter(episode_id=line["id"]).sort("t").collect()["info"]
         distances = [start, *(json.loads(info)["dist"] for info in mine)]
         del line["seed"]
-        lines += [{**line, "distances": distances}] if line["id"] in rows else []
-    write_jsonl(path, *lines)
+        lines += [json.dumps({**line, "distances": distances})] if line["id"] in rows else []
+    path.write_text("\n".join(lines) + "\n")
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store")
     assert result.episodes == 0 and all(problem.kept for problem in result.problems)
     bounds = {row["source_id"]: row["bound"] for row in imports_of(tmp_path / "store")}

@@ -1,5 +1,6 @@
 """Replies of twelve thinking families from a server to an export, and in an import: thoughts stay, actions are read."""
 
+import json
 from pathlib import Path
 
 import pivot
@@ -7,8 +8,6 @@ import polars as pl
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, key_of, number_of, served
 from pivot.tests.models.thinking import FAMILIES
-
-from .recorded import write_jsonl
 
 REPLIES = {family.reply: "ok" if family.is_thinking else "no_think" for family in FAMILIES.values()}
 """Outcome of every reply."""
@@ -35,9 +34,17 @@ def test_replies_of_a_server_are_stored_and_exported_as_the_model_wrote_them(tmp
 
 
 def test_replies_of_an_import_are_kept_and_their_actions_read(tmp_path: Path) -> None:
-    level = {"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG"}
-    chats = [[{"role": "user", "content": "Now?"}, {"role": "assistant", "content": text}] for text in REPLIES]
-    source = write_jsonl(tmp_path / "rows.jsonl", *(level | {"messages": chat} for chat in chats))
-    pivot.import_rollouts(source, tmp_path / "store", format="openai", options={"evidence": "declared"})
+    rows = [
+        {
+            "env": "frozenlake",
+            "initial_state": "SFF\nFHF\nFFG",
+            "messages": [{"role": "user", "content": "Now?"}, reply],
+        }
+        for reply in ({"role": "assistant", "content": text} for text in REPLIES)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pivot.import_rollouts(
+        tmp_path / "rows.jsonl", tmp_path / "store", format="openai", options={"evidence": "declared"}
+    )
     steps = pivot.load_store(tmp_path / "store").steps.collect()
     assert set(zip(steps["response"], steps["action"], strict=True)) == {(text, "up") for text in REPLIES}

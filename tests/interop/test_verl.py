@@ -68,8 +68,9 @@ def test_oddities_of_dumps(tmp_path: Path) -> None:
     for number in (6, 7, 8):
         (source / "image_3" / "images_10" / f"{number}.png").unlink()
     options = {"env": "frozenlake", "evidence": "declared"}
-    require = ["end", "frames"]
-    result = pivot.import_rollouts(source, tmp_path / "store", format="verl", options=options, require=require)
+    result = pivot.import_rollouts(
+        source, tmp_path / "store", format="verl", options=options, require=["end", "frames"]
+    )
     named = {int(each.place.rpartition(" ")[2]): str(each.kind) for each in result.problems}
     assert named == {number: kind for number, (_, kind) in enumerate(cases, 1) if kind} | {len(cases) + 1: "unreadable"}
     rows = {row["place"]: row for row in imports_of(tmp_path / "store")}
@@ -92,8 +93,10 @@ def test_the_level_of_a_dump_is_what_the_agent_was_given(tmp_path: Path) -> None
     source.mkdir()
     moves = ["up", "left"]
     head, output = _chat(moves)
-    board = " _  _  _  _ \n P  O  _  O \n _  _  _  O \n O  _  _  G \n"
-    other = " P  O  _  _ \n _  O  _  O \n _  _  _  G \n"
+    board, other = (
+        " _  _  _  _ \n P  O  _  O \n _  _  _  O \n O  _  _  G \n",
+        " P  O  _  _ \n _  O  _  O \n _  _  _  G \n",
+    )
     lake = "FFFF\nSHFH\nFFFH\nHFFG"
     seen = "Now <|vision_start|><|image_pad|><|vision_end|>"
     cases = {
@@ -109,8 +112,10 @@ def test_the_level_of_a_dump_is_what_the_agent_was_given(tmp_path: Path) -> None
             _frames(FrozenLakeEnv(FrozenLakeConfig()), lake, moves[:-1], source / "image_1" / f"images_{number}")
     lines = [json.dumps({"input": first, "output": rest, "traj_success": 0.0}) for first, rest, _ in cases.values()]
     (source / "1.jsonl").write_text("\n".join(lines) + "\n")
-    settings, options = {"frozenlake": {"horizon": 2}}, {"env": "frozenlake"}
-    result = pivot.import_rollouts(source, tmp_path / "store", format="verl", options=options, settings=settings)
+    settings = {"frozenlake": {"horizon": 2}}
+    result = pivot.import_rollouts(
+        source, tmp_path / "store", format="verl", options={"env": "frozenlake"}, settings=settings
+    )
     assert [(each.place, str(each.kind)) for each in result.problems] == [("1.jsonl line 6", "disagrees")]
     assert "different levels" in result.problems[0].detail
     states = pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list()
