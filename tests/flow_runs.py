@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from pivot.datasets.store.store import Store
 
-CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
+MAIN = "from pivot.__main__ import main; main()"
+CLI = [sys.executable, "-c", MAIN]
 """The ``pivot`` command of this interpreter."""
 
 PATIENCE = 600.0
@@ -66,19 +68,23 @@ def assert_whole(root: Path) -> None:
     assert own == set(manifest)
 
 
-def pivot(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = PATIENCE
+def python(
+    code: str, *arguments: object, env: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a separate process, without a terminal."""
+    """Run a script with arguments in a separate process, without a terminal."""
     return subprocess.run(
-        [*CLI, *map(str, arguments)],
+        [sys.executable, "-c", code, *map(str, arguments)],
         env=clean_environment() | dict(env or {}),
-        cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE,
         check=False,
+        **options,
     )
+
+
+pivot = partial(python, MAIN)
+"""Run the command line in a separate process, without a terminal."""
 
 
 def clean_environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
+import pytest
 from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.sql.views import query
@@ -34,6 +35,16 @@ def build_tiny(root: Path, *names: str, **fields: Any) -> Path:
     policy = {"name": "scripted", "options": {"habits": habits}}
     pivot.build({"environments": runs, "rollouts": 2, "policy": policy} | fields, root)
     return root
+
+
+def built_once(config: dict[str, Any]) -> Any:
+    """Return a fixture of a module: the store of a config. Copy it before changing anything."""
+
+    @pytest.fixture(scope="module")
+    def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return pivot.build(config, tmp_path_factory.mktemp("built") / "store").root
+
+    return store
 
 
 def copy_store(root: Path, target: Path) -> Path:

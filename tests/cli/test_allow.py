@@ -163,8 +163,7 @@ def test_no_command_runs_what_a_store_names(
 
     monkeypatch.setattr(ViewServer, "serve_forever", ask)
     monkeypatch.chdir(tmp_path)
-    words = [word.format(store=stranger.store, out=tmp_path / "out") for word in line]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(app, [word.format(store=stranger.store, out=tmp_path / "out") for word in line])
     assert isinstance(result.exception, PivotError | SystemExit | None), result.output
     assert not stranger.marker.exists()
     assert MODULE not in sys.modules

@@ -53,8 +53,7 @@ def test_settings_are_listed_with_type_default_and_help() -> None:
 
 def test_deploy_writes_the_file_and_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = run("deploy")
-    assert "  prefect deploy --all\n" in shown
+    assert "  prefect deploy --all\n" in run("deploy")
     assert "nightly" in (tmp_path / "prefect.yaml").read_text(encoding="utf-8")
     assert str(error_of("deploy")) == "prefect.yaml exists; remove it, or name another file with --to"
 
@@ -89,9 +88,7 @@ def test_a_wrong_config_file_is_named(tmp_path: Path, text: str, named: str) -> 
     assert message.startswith(named.replace("PATH", str(path)))
 
 
-def test_a_library_that_ends_the_process_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_library_that_exits_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     at_exit: list[int] = []
     monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
     monkeypatch.setattr(cli, "command_line", lambda _: sys.exit(3))
@@ -197,8 +194,7 @@ def test_help_names_no_field_in_place_of_its_option(path: tuple[str, ...]) -> No
     forms: tuple[Form[Any], ...] = command.callback.forms
     fields = {key for form in forms for key in form.keys if "_" in key}
     for each in command.params:
-        words = set(re.findall(r"(?<![\w./=-])\w+(?![\w./=-]| [/+-])", each.help or ""))
-        assert not words & fields, each.help
+        assert not set(re.findall(r"(?<![\w./=-])\w+(?![\w./=-]| [/+-])", each.help or "")) & fields, each.help
 
 
 def test_a_flag_takes_no_value_on_the_screen() -> None:

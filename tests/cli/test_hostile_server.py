@@ -149,9 +149,7 @@ def test_errors_of_build_and_relabel(
             assert said.count("\n") == 1
 
 
-def test_what_a_build_says_at_its_end(
-    talkative: tuple[Path, ChatServer, ChatServer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_end_of_a_build(talkative: tuple[Path, ChatServer, ChatServer], capsys: pytest.CaptureFixture[str]) -> None:
     result = result_of(Store.open(talkative[0] / "store"))
     assert result is not None
     with pytest.raises(typer.Exit):  # some episodes are pending

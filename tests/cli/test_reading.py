@@ -114,8 +114,7 @@ def test_the_summary_as_files_equals_the_views(built: Path, tmp_path: Path) -> N
         assert sorted(path.name for path in (tmp_path / style).iterdir()) == sorted(f"{view}.{style}" for view in views)
     for view, rows in views.items():
         assert json.loads((tmp_path / "json" / f"{view}.json").read_text()) == rows
-        kept = pq.read_table(tmp_path / "parquet" / f"{view}.parquet").to_pylist()
-        assert kept == rows
+        assert pq.read_table(tmp_path / "parquet" / f"{view}.parquet").to_pylist() == rows
         text = list(csv.DictReader((tmp_path / "csv" / f"{view}.csv").open(newline="")))
         assert [list(row) for row in text] == [list(row) for row in rows]
     rates = {row["env"]: row for row in views["group_rates"]}
@@ -161,15 +160,13 @@ def test_peek_by_id_by_its_beginning_and_by_environment(built: Path) -> None:
 
 
 def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
-    shown = run("peek", built, "--png", tmp_path / "failure.png")
-    assert f"picture: {tmp_path / 'failure.png'}" in shown
+    assert f"picture: {tmp_path / 'failure.png'}" in run("peek", built, "--png", tmp_path / "failure.png")
     with Image.open(tmp_path / "failure.png") as picture:
         picture.load()
         assert picture.format == "PNG"
         assert min(picture.size) > 200
     for place in (tmp_path / "no" / "such" / "folder.png", tmp_path):
-        message = str(error_of("peek", built, "--png", place))
-        assert message.startswith(f"--png: found '{place}', ")
+        assert str(error_of("peek", built, "--png", place)).startswith(f"--png: found '{place}', ")
 
 
 def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path: Path) -> None:
@@ -258,9 +255,7 @@ def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys
     assert "24 episodes ended in an error, count in no share and are pending" in shown
 
 
-def test_commands_to_go_on_with_can_be_pasted(
-    small_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_next_commands_can_be_pasted(small_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "my runs" / "it's the first"
     shutil.copytree(small_store, root)
     show_result(_result(root, episodes=8, succeeded=5, failed=3))

@@ -108,8 +108,7 @@ def test_gpus_are_those_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def able(body: dict[str, Any]) -> dict[str, Any]:
     """A server with all abilities."""
-    schema = body.get("response_format")
-    reply: dict[str, Any] = {"text": '{"colour": "green"}' if schema else "yes"}
+    reply: dict[str, Any] = {"text": '{"colour": "green"}' if body.get("response_format") else "yes"}
     if body.get("logprobs"):
         reply["logprobs"] = [-0.5, -0.25]
     if body.get("return_token_ids"):
@@ -142,8 +141,7 @@ def test_doctor_and_builds_accept_a_server_without_a_list_of_models(answer: tupl
     with served(lambda body: able(body) | {"text": "<action>up</action>"}) as server:
         server.list_answer = answer
         assert facts_of(server.url)["log-probabilities"] == "with token ids"
-        service = {"base_url": server.url, "cache": ""}
-        policy = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        policy = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url, "cache": ""}}
         assert pivot.build(config_of({"frozenlake": 1}, rollouts=2, policy=policy), tmp_path / "store").is_whole
 
 

@@ -78,7 +78,7 @@ def test_a_wrong_command_gets_one_line(
     assert files_of(place) == before
 
 
-def test_a_wrong_probe_starts_no_worker(
+def test_a_wrong_probe_starts_none(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Starting them takes seconds."""

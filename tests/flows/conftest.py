@@ -8,6 +8,7 @@ from pivot.core.storage import objects
 from pivot.tests.core.object_server import Line, ObjectServer, environment
 from pivot.tests.disks import mounted_disk
 from pivot.tests.flows.victim import Victim
+from pivot.tests.stores import copy_store
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,12 @@ def victim() -> Iterator[Victim]:
     """One process for all runs that are killed; their tests are in the group `kill`, on one test worker."""
     with Victim() as process:
         yield process
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the module's store ``built`` that a test may change."""
+    return copy_store(built, tmp_path / "copy")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from pivot.tests.flow_runs import CLI, clean_environment, free_port
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docs/deploy/compose/compose.yaml").read_text(encoding="utf-8"))
 PASSWORD = "correcthorse"
+FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 PATIENCE = 600.0
 """Seconds until a server, a worker or a run that is not ready is a failure; each takes 20 s on an idle machine."""
 
@@ -97,8 +98,60 @@ class Postgres:
         shutil.rmtree(self.folder)
 
 
+class PrefectApi:
+    """The API of a Prefect server."""
+
+    url: str
+    authorization: Mapping[str, str] = {}
+    busy: Container[int] = (503,)
+    """Answers after which a request is repeated."""
+
+    def get(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """Send a GET, or a POST with a body; repeat it while the server is busy."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self.authorization}
+        request = urllib.request.Request(f"{self.url}/{path}", data, headers, method=method)
+        for pause in (0.2, 1.0, 5.0, 15.0, 30.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                    return json.loads(response.read() or "null")
+            except urllib.error.HTTPError as error:
+                assert error.code in self.busy and pause is not None, error.read()
+                time.sleep(pause)
+        return None
+
+    def deployment(self, name: str) -> dict[str, Any]:
+        """Return the server's record of a deployment."""
+        (deployment,) = self.get("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        return deployment
+
+    def start(self, name: str, **parameters: Any) -> str:
+        """Trigger a run of a deployment, as the button of its page does; return its id."""
+        deployment = self.deployment(name)
+        body = {"state": {"type": "SCHEDULED"}, "parameters": deployment["parameters"] | parameters}
+        return self.get(f"deployments/{deployment['id']}/create_flow_run", body)["id"]
+
+    def until(self, run: str, *states: str) -> dict[str, Any]:
+        """Wait for a flow run to reach one of the states, by default its end, and return it."""
+        deadline = time.monotonic() + PATIENCE
+        while (read := self.get(f"flow_runs/{run}"))["state_type"] not in (states or FINAL):
+            assert time.monotonic() < deadline, f"{read['state']}\n{self.log(run)}"
+            time.sleep(0.3)
+        return read
+
+    def log(self, run: str) -> str:
+        """Return the log of a flow run."""
+        lines = self.get("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"})
+        return "\n".join(line["message"] for line in lines)
+
+
+def basic(password: str) -> dict[str, str]:
+    """Return the header of a user and password."""
+    return {"Authorization": f"Basic {base64.b64encode(password.encode()).decode()}"} if password else {}
+
+
 @dataclass
-class OwnServer:
+class OwnServer(PrefectApi):
     """`prefect server start` with the settings of the compose file, and `pivot deploy --work` for it."""
 
     folder: Path
@@ -106,6 +159,8 @@ class OwnServer:
     port: int = field(default_factory=free_port)
     health: int = field(default_factory=free_port)
     processes: list[subprocess.Popen[Any]] = field(default_factory=list)
+    authorization = basic(f"admin:{PASSWORD}")
+    busy = range(500, 600)
 
     @property
     def url(self) -> str:
@@ -122,8 +177,7 @@ class OwnServer:
         return clean_environment() | env | quick | shared | {"PREFECT_WORKER_WEBSERVER_PORT": str(self.health)}
 
     def start_server(self) -> subprocess.Popen[Any]:
-        words = f"-P -m prefect server start --host 127.0.0.1 --port {self.port}"
-        command = [sys.executable, *words.split()]
+        command = [sys.executable, *f"-P -m prefect server start --host 127.0.0.1 --port {self.port}".split()]
         process = self._popen(command, "server")
         until(lambda: self._status("health", "") == 200, process)
         return process
@@ -138,7 +192,7 @@ class OwnServer:
         self.processes.append(process)
         return process
 
-    def log(self, service: str) -> str:
+    def printed(self, service: str) -> str:
         return (self.folder / f"{service}.log").read_text()
 
     def wait_for_worker(self, process: subprocess.Popen[Any]) -> None:
@@ -151,9 +205,7 @@ class OwnServer:
         until(answers, process)
 
     def _status(self, path: str, password: str) -> int:
-        request = urllib.request.Request(f"{self.url}/{path}")
-        if password:
-            request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
+        request = urllib.request.Request(f"{self.url}/{path}", headers=basic(password))
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
                 return response.status
@@ -164,32 +216,6 @@ class OwnServer:
         """Return what the server answers to a request with this password."""
         return self._status("admin/version", password)
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        """Send the server's API a request with the right password; repeat it while the server is too busy."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/{path}", data)
-        request.add_header("Content-Type", "application/json")
-        request.add_header("Authorization", f"Basic {base64.b64encode(f'admin:{PASSWORD}'.encode()).decode()}")
-        for pause in (1.0, 5.0, 15.0, 30.0, None):
-            try:
-                with urllib.request.urlopen(request, timeout=120) as response:
-                    return json.loads(response.read() or "null")
-            except urllib.error.HTTPError as error:
-                assert error.code >= 500 and pause is not None, error.read()
-                time.sleep(pause)
-        return None
-
-    def start(self, name: str, **parameters: Any) -> str:
-        """Trigger a run of a deployment; return its id."""
-        (deployment,) = self.ask("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
-        body = {"state": {"type": "SCHEDULED"}, "parameters": deployment["parameters"] | parameters}
-        return self.ask(f"deployments/{deployment['id']}/create_flow_run", body)["id"]
-
-    def ended(self, run: str) -> str:
-        """Return the state in which a run ends."""
-        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-        return until(lambda: next((s for s in [self.ask(f"flow_runs/{run}")["state_type"]] if s in final), None))
-
     def end(self) -> None:
         """End all running processes with their children."""
         for process in self.processes:
@@ -199,8 +225,7 @@ class OwnServer:
 def kill(process: subprocess.Popen[Any]) -> None:
     """Kill a process and its children, as a power cut would."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for each in everything:
+        for each in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
     process.wait(60)

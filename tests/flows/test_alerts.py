@@ -2,13 +2,14 @@
 
 import logging
 import math
+import operator
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,12 +70,11 @@ class Prometheus:
             return self._call(node.func.name, node.args)
         assert isinstance(node, promql.BinaryExpr), node
         left, right = self._value(node.lhs), self._value(node.rhs)
-        operator = str(node.op)
-        if operator in ("and", "or"):
-            assert isinstance(left, dict)
-            assert isinstance(right, dict)
-            return right | left if operator == "or" else {labels: left[labels] for labels in left if labels in right}
-        return _arithmetic(operator, left, right)
+        sign = str(node.op)
+        if sign in ("and", "or"):
+            assert isinstance(left, dict) and isinstance(right, dict)
+            return right | left if sign == "or" else {labels: left[labels] for labels in left if labels in right}
+        return _arithmetic(sign, left, right)
 
     def _call(self, name: str, arguments: list[Any]) -> Vector | float:
         if name == "time":
@@ -90,40 +90,28 @@ class Prometheus:
 
     @staticmethod
     def _selected(series: Series, node: Any) -> Vector:
-        def matches(labels: Mapping[str, str]) -> bool:
-            for each in node.matchers.matchers:
-                assert each.op == promql.MatchOp.Re
-                if not re.fullmatch(each.value, labels.get(each.name, "")):
-                    return False
-            return True
-
-        return {labels: value for labels, value in series.get(node.name, {}).items() if matches(dict(labels))}
-
-
-COMPARE: dict[str, Callable[[float, float], bool]] = {
-    "==": lambda one, other: one == other,
-    ">": lambda one, other: one > other,
-    "<": lambda one, other: one < other,
-}
-COMPUTE: dict[str, Callable[[float, float], float]] = {
-    "-": lambda one, other: one - other,
-    "*": lambda one, other: one * other,
-}
+        matchers = node.matchers.matchers
+        assert all(each.op == promql.MatchOp.Re for each in matchers)
+        return {
+            labels: value
+            for labels, value in series.get(node.name, {}).items()
+            if all(re.fullmatch(each.value, dict(labels).get(each.name, "")) for each in matchers)
+        }
 
 
-def _arithmetic(operator: str, left: Vector | float, right: Vector | float) -> Vector | float:
-    if isinstance(left, float) and isinstance(right, float):
-        return COMPUTE[operator](left, right)
-    labels = {*left} if isinstance(left, dict) else {*right} if isinstance(right, dict) else set()
-    if isinstance(left, dict) and isinstance(right, dict):
-        labels &= {*right}
-    pairs = {
-        each: (left[each] if isinstance(left, dict) else left, right[each] if isinstance(right, dict) else right)
-        for each in labels
-    }
-    if operator in COMPARE:
-        return {each: pair[0] for each, pair in pairs.items() if COMPARE[operator](*pair)}
-    return {each: COMPUTE[operator](*pair) for each, pair in pairs.items()}
+COMPARE = {"==": operator.eq, ">": operator.gt, "<": operator.lt}
+COMPUTE = {"-": operator.sub, "*": operator.mul}
+
+
+def _arithmetic(sign: str, *sides: Vector | float) -> Vector | float:
+    vectors = [each for each in sides if isinstance(each, dict)]
+    if not vectors:
+        return COMPUTE[sign](*sides)
+    labels = frozenset.intersection(*map(frozenset, vectors))
+    pairs = {each: [side[each] if isinstance(side, dict) else side for side in sides] for each in labels}
+    if sign in COMPARE:
+        return {each: pair[0] for each, pair in pairs.items() if COMPARE[sign](*pair)}
+    return {each: COMPUTE[sign](*pair) for each, pair in pairs.items()}
 
 
 @pytest.fixture
@@ -157,8 +145,7 @@ def test_every_rule_names_metrics_that_always_exist(folder: Path) -> None:
 
 
 def test_a_good_night_is_silent_and_a_failed_one_is_not() -> None:
-    good = Prometheus(2 * HOUR, series_of(_ended(0.0).text()))
-    assert good.firing() == set()
+    assert Prometheus(2 * HOUR, series_of(_ended(0.0).text())).firing() == set()
     assert Prometheus(2 * HOUR, series_of(_ended(0.0, succeeded=False).text())).firing() == {"PivotRunFailed"}
     assert Prometheus(25.9 * HOUR, series_of(_ended(0.0).text())).firing() == set()
     assert Prometheus(26.1 * HOUR, series_of(_ended(0.0).text())).firing() == {"PivotNightMissing"}

@@ -49,8 +49,7 @@ def unit_of(path: Path) -> dict[str, dict[str, list[str]]]:
 
 def instructions(text: str) -> list[tuple[str, str]]:
     """Return the instructions of a Dockerfile with their arguments."""
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    joined = re.sub(r"\\\n\s*", " ", "\n".join([line for line in text.splitlines() if not line.startswith("#")]))
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
 
 
@@ -62,8 +61,7 @@ def check_command(words: list[str]) -> None:
     program, *arguments = words
     match Path(program).name:
         case "pivot":
-            command = typer.main.get_group(app).commands[arguments[0]]
-            command.make_context(arguments[0], arguments[1:])
+            typer.main.get_group(app).commands[arguments[0]].make_context(arguments[0], arguments[1:])
         case "prefect":
             from prefect.cli._app import _app
 
@@ -153,16 +151,14 @@ def test_the_dashboard_shows_every_gauge_and_nothing_else() -> None:
     expressions = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
     for expression in expressions:
         promql.parse(expression.replace("$deployment", "nightly-.*"))
-    used = {name for each in expressions for name in re.findall(r"\bpivot_\w+", each)}
-    assert used == declared
+    assert {name for each in expressions for name in re.findall(r"\bpivot_\w+", each)} == declared
     assert "pivot_run_active" in str(DASHBOARD["templating"])
-    labels = {
+    assert {
         name
         for panel in DASHBOARD["panels"]
         for each in panel["targets"]
         for name in re.findall(r"{{(\w+)}}", each["legendFormat"])
-    }
-    assert labels <= {"deployment", "environment", "what", "role", "kind", "stage", "alertname"}
+    } <= {"deployment", "environment", "what", "role", "kind", "stage", "alertname"}
 
 
 def test_the_services_of_the_compose_file_fit_together() -> None:
@@ -184,8 +180,7 @@ def test_the_services_of_the_compose_file_fit_together() -> None:
     required = set(re.findall(r"\$\{(\w+):\?", yaml.safe_dump(COMPOSE)))
     assert required == set(re.findall(r"^(\w+)=$", example, flags=re.MULTILINE))
     prometheus = yaml.safe_load((DEPLOY / "compose/prometheus.yml").read_text())
-    mounted = [mount.split(":")[1] for mount in services["prometheus"]["volumes"]]
-    assert set(prometheus["rule_files"]) <= set(mounted)
+    assert set(prometheus["rule_files"]) <= {mount.split(":")[1] for mount in services["prometheus"]["volumes"]}
     assert (DEPLOY / "compose/../../../flows/alerts.yaml").resolve() == ROOT / "flows/alerts.yaml"
     for job in prometheus["scrape_configs"]:
         for target in job["static_configs"][0]["targets"]:
@@ -297,8 +292,7 @@ def test_the_manifests_are_valid_for_kubernetes(tmp_path: Path) -> None:
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     analyze = _tool("systemd-analyze")
     for unit in UNITS:
-        text = unit.read_text().replace("/opt/pivot/bin", str(ROOT / ".venv/bin"))
-        (tmp_path / unit.name).write_text(text)
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/pivot/bin", str(ROOT / ".venv/bin")))
     units = [tmp_path / unit.name for unit in UNITS]
     done = _run(analyze, "verify", *units)
     assert (done.returncode, done.stderr) == (0, "")

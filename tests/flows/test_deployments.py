@@ -5,11 +5,7 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +14,25 @@ import psutil
 import pytest
 import yaml
 from pivot.core.identity import derive_seed
-from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.verify import verify_store
 from pivot.flows.metrics import FOLDER
-from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, fingerprint, free_port
+from pivot.tests.flow_runs import (
+    CLI,
+    PATIENCE,
+    assert_whole,
+    clean_environment,
+    config_of,
+    fingerprint,
+    free_port,
+    python,
+)
 from pivot.tests.flow_runs import pivot as command
+from pivot.tests.flows.own_server import FINAL, PrefectApi, until
+from pivot.tests.stores import problems
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 WIDE = {"environments": {"sokoban": {"tasks": 30}}, "tasks_per_shard": 3}
 """A config whose run lasts long enough to be killed."""
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -45,17 +49,13 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(1800)]
 
 
-class Served:
+class Served(PrefectApi):
     """`pivot deploy --serve` with the deployments of the shipped file, made small."""
 
-    options: tuple[str, ...] = ()
-    """Further options of the command."""
-
-    def __init__(self, home: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
-        self.port = free_port()
+    def __init__(self, home: Path, folder: Path, *options: str) -> None:
+        self.port, self.folder = free_port(), folder
         self.url = f"http://127.0.0.1:{self.port}/api"
-        self.folder = folder
-        self.env = clean_environment() | {
+        env = clean_environment() | {
             "PREFECT_HOME": str(home),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
@@ -63,82 +63,34 @@ class Served:
             "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
             "XDG_CACHE_HOME": str(home.parents[1]),
             FOLDER: str(folder / "metrics"),
-            **(variables or {}),
         }
         (folder / "metrics").mkdir()
-        deployments = self._deployments()
-        file = folder / "prefect.yaml"
-        file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
-        self.process = self.begin()
-        self.env["PREFECT_API_URL"] = self.url
-
-    def begin(self) -> subprocess.Popen[str]:
-        """Start it, or start it again."""
-        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
-        env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
-        self.process = subprocess.Popen(
-            [*CLI, *serve, *self.options], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        return self.process
-
-    def _deployments(self) -> list[dict[str, Any]]:
-        """Return the deployments of the file, with small parameters."""
-        return [
+        deployments = [
             each | {"parameters": PARAMETERS.get(each["name"], each["parameters"])} for each in SHIPPED["deployments"]
         ]
+        (folder / "prefect.yaml").write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
+        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(folder / "prefect.yaml"), *options]
+        self.process = subprocess.Popen(
+            [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.env = env | {"PREFECT_API_URL": self.url}
 
-    def wait(self) -> None:
+    def __enter__(self) -> "Served":
         """Return when everything is deployed."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert f"http://127.0.0.1:{self.port}/deployments until Ctrl-C" in line, self.process.communicate()
+        return self
 
-    def get(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """Send the server's API a GET, or a POST with a body; repeat it while its database is busy (503)."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
-        request.add_header("Content-Type", "application/json")
-        for pause in (0.2, 1.0, 5.0, 10.0, 20.0, None):
-            try:
-                with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-                    text = response.read()
-                    return json.loads(text) if text else None
-            except urllib.error.HTTPError as error:
-                if error.code != 503 or pause is None:
-                    raise AssertionError(error.read().decode()) from error
-                time.sleep(pause)
-        return None
-
-    def deployment(self, name: str) -> dict[str, Any]:
-        """Return the server's record of a deployment."""
-        (deployment,) = self.get("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
-        return deployment
-
-    def start(self, name: str, **parameters: Any) -> str:
-        """Trigger a run of a deployment, as the button of its page does; return its id."""
-        body = {"state": {"type": "SCHEDULED"}, "parameters": self.deployment(name)["parameters"] | parameters}
-        return self.get(f"deployments/{self.deployment(name)['id']}/create_flow_run", body)["id"]
-
-    def until(self, run: str, *states: str) -> dict[str, Any]:
-        """Wait for a flow run to reach one of the states, by default its end, and return it."""
-        deadline = time.monotonic() + PATIENCE
-        read = self.get(f"flow_runs/{run}")
-        while read["state_type"] not in (states or FINAL):
-            assert time.monotonic() < deadline, f"{read['state']}\n{self.log(run)}"
-            time.sleep(0.3)
-            read = self.get(f"flow_runs/{run}")
-        return read
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=PATIENCE)
 
     def completed(self, run: str) -> dict[str, Any]:
         """Return a flow run that has to complete."""
         read = self.until(run)
         assert read["state_type"] == "COMPLETED", f"{read['state']}\n{self.log(run)}"
         return read
-
-    def log(self, run: str) -> str:
-        """Return the log of a flow run."""
-        lines = self.get("logs/filter", {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"})
-        return "\n".join(line["message"] for line in lines)
 
     def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
         """Return the artifacts of a flow run by key."""
@@ -149,13 +101,8 @@ class Served:
 @pytest.fixture(scope="module")
 def served(prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Server and worker, with everything deployed."""
-    served = Served(prefect_home, tmp_path_factory.mktemp("operator"))
-    try:
-        served.wait()
-        yield served
-    finally:
-        served.process.send_signal(signal.SIGINT)
-        served.process.communicate(timeout=PATIENCE)
+    with Served(prefect_home, tmp_path_factory.mktemp("operator")) as server:
+        yield server
 
 
 def test_everything_in_the_file_is_deployed(served: Served) -> None:
@@ -181,7 +128,7 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     served.get(f"deployments/{deployment['id']}/schedules/{schedule['id']}", {"schedule": soon}, "PATCH")
     begun = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "EXPECTED_START_TIME_ASC", "limit": 1}
     begun["flow_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", *FINAL]}}}
-    _when(lambda: bool(served.get("flow_runs/filter", begun)))
+    until(lambda: bool(served.get("flow_runs/filter", begun)))
     served.get(f"deployments/{deployment['id']}", {"paused": True}, "PATCH")  # the test needs one run
     (first,) = served.get("flow_runs/filter", begun)
     assert first["auto_scheduled"]
@@ -191,7 +138,7 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     assert run["name"] == f"build frozenlake in nights/frozenlake/{date}"
     assert Store.open(root).config.seed == derive_seed("nightly", date) % 2**32
     assert_whole(root)
-    assert verify_store(root, Reporter()).problems == []
+    assert problems(root) == []
     assert (root.with_name(f"{date}-report") / "index.html").exists()
 
     shown = served.artifacts(run["id"])
@@ -222,21 +169,12 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def _when(happened: Callable[[], bool], pause: float = 0.3) -> None:
-    """Wait for what happens a moment later."""
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(pause)
-
-
 def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> None:
     builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
     before = {run["id"] for run in served.get("flow_runs/filter", builds)}
-    words = "build frozenlake --tasks 1 --rollouts 2 --workers 1 --out"
-    done = command(
-        *words.split(), tmp_path / "store", env={"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
-    )
+    words = ["build", "frozenlake", "--tasks", "1", "--rollouts", "2", "--workers", "1", "--out"]
+    env = {"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
+    done = command(*words, tmp_path / "store", env=env)
     assert done.returncode == 0, done.stderr
     new = [run for run in served.get("flow_runs/filter", builds) if run["id"] not in before]
     runs = [run for run in new if not run["auto_scheduled"]]  # a night may be scheduled meanwhile
@@ -247,7 +185,7 @@ def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> 
         tasks[:] = served.get("task_runs/filter", {"flow_runs": {"id": {"any_": [runs[0]["id"]]}}})
         return len(tasks) == 3 and all(task["state_type"] == "COMPLETED" for task in tasks)
 
-    _when(are_there)  # task runs reach the server's database a moment later
+    until(are_there)  # task runs reach the server's database a moment later
     assert sorted(task["name"] for task in tasks) == [
         f"{stage} frozenlake/00000" for stage in ("export", "label", "rollout")
     ]
@@ -297,8 +235,7 @@ print(json.dumps([most, result["shards"], result["environments"]]))
 def test_a_flow_makes_the_bytes_of_a_build(served: Served, tmp_path: Path) -> None:
     """As a worker runs it: the task runner is Prefect's own, which starts all tasks that it is given."""
     config = config_of({"frozenlake": 4}, rollouts=4)
-    program = [sys.executable, "-c", FLOW, json.dumps(config), str(tmp_path / "flow")]
-    run = subprocess.run(program, env=served.env, capture_output=True, text=True, check=False)
+    run = python(FLOW, json.dumps(config), tmp_path / "flow", env=served.env)
     assert run.returncode == 0, run.stderr
     most, shards, environments = json.loads(run.stdout)
     assert (most, shards) == (1, 4)  # one worker: a shard at a time
@@ -310,8 +247,7 @@ def test_a_flow_makes_the_bytes_of_a_build(served: Served, tmp_path: Path) -> No
 @pytest.mark.operations
 def test_ctrl_c_leaves_no_process(served: Served) -> None:
     """The last test of the file: it ends what the others use, with a run at work."""
-    run = served.start("build", config=WIDE, out="ended", workers=2)
-    served.until(run, "RUNNING")
+    served.until(served.start("build", config=WIDE, out="ended", workers=2), "RUNNING")
     processes = psutil.Process(served.process.pid).children(recursive=True)
     assert len(processes) >= 3  # server, worker, the run
     served.process.send_signal(signal.SIGINT)

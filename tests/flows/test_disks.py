@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,72 +22,58 @@ from pivot.environments.sokoban import SokobanEnv
 from pivot.models import address, cache, preflight
 from pivot.models.openai import model as openai_model
 from pivot.tests.cli.command_line import run
-from pivot.tests.disks import mounted_disk
 from pivot.tests.flow_runs import assert_whole, config_of, files_of
 from pivot.tests.flows.test_labelling import both
-from pivot.tests.flows.test_served_faults import QUICK, tables_of
+from pivot.tests.flows.test_writers import QUICK, tables_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, pictures_of, served
+from pivot.tests.stores import built_once, copy_store
 from typer.testing import CliRunner
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ``CONFIG``; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("disks") / "store"
-    pivot.build(CONFIG, root)
-    return root
+built = built_once(CONFIG)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of 400 KB of its own."""
-    with mounted_disk(tmp_path / "disk", "400k") as disk:
-        yield disk
+def root(built: Path, disk: Path) -> Path:
+    """A copy of the store on a filesystem of its own."""
+    return copy_store(built, disk / "store")
 
 
-def _remount(disk: Path, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(disk)], check=True)
+def _remount(root: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", str(root.parent)], check=True)
 
 
-def test_a_relabel_on_a_full_disk_loses_nothing(small_disk: Path, built: Path) -> None:
-    root = small_disk / "store"
-    _remount(small_disk, "size=64m")
-    shutil.copytree(built, root)
-    _remount(small_disk, f"size={shutil.disk_usage(small_disk).used // 1024 + 40}k")
+def test_a_relabel_on_a_full_disk_loses_nothing(root: Path) -> None:
+    _remount(root, f"size={shutil.disk_usage(root).used // 1024 + 40}k")
     with pytest.raises(StoreError, match="No space left on device"):
         run("relabel", root, "--workers", "1")
-    _remount(small_disk, "size=64m")
+    _remount(root, "size=64m")
     with pytest.raises(StoreError, match="problems found"):  # files of the next labels, which a pattern would find
         run("verify", root, "--workers", "1")
     run("relabel", root, "--workers", "1")
     assert_whole(root)
 
 
-def test_a_read_only_disk_is_named(small_disk: Path, built: Path) -> None:
-    _remount(small_disk, "size=64m")
-    shutil.copytree(built, small_disk / "store")
-    _remount(small_disk, "ro")
+def test_a_read_only_disk_is_named(root: Path, disk: Path) -> None:
+    _remount(root, "ro")
     for arguments in (
-        ("build", "sokoban", "--out", small_disk / "other"),
-        ("build", "sokoban", "--out", small_disk / "store", "--refresh"),
-        ("relabel", small_disk / "store", "--workers", "1"),
+        ("build", "sokoban", "--out", disk / "other"),
+        ("build", "sokoban", "--out", root, "--refresh"),
+        ("relabel", root, "--workers", "1"),
     ):
         with pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable") as caught:
             run(*arguments)
-        assert str(small_disk) in str(caught.value)
-    for arguments in (("stats",), ("peek",), ("verify", "--workers", "1")):
-        run(arguments[0], small_disk / "store", *arguments[1:])
-    assert len(pivot.load_store(small_disk / "store").episodes.collect()) == 16
+        assert str(disk) in str(caught.value)
+    for arguments in (("stats", root), ("peek", root), ("verify", root, "--workers", "1")):
+        run(*arguments)
+    assert len(pivot.load_store(root).episodes.collect()) == 16
 
 
-def test_a_complete_store_on_a_read_only_disk_is_complete(small_disk: Path, built: Path) -> None:
-    _remount(small_disk, "size=64m")
-    root = small_disk / "store"
-    shutil.copytree(built, root)
+def test_a_complete_store_on_a_read_only_disk_is_complete(root: Path) -> None:
     (root / ".lock").unlink()
-    _remount(small_disk, "ro")
+    _remount(root, "ro")
     assert pivot.build(CONFIG, root).already_complete
     shown = run("build", "--config", root / "run.json", "--out", root, "--workers", "1")
     assert "(already complete)" in " ".join(shown.split())
@@ -95,13 +81,12 @@ def test_a_complete_store_on_a_read_only_disk_is_complete(small_disk: Path, buil
         pivot.build(CONFIG | {"seed": 1}, root)
     # Commands that write are refused as before.
     refused = pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable")
-    with refused:
-        pivot.build(CONFIG, root, refresh=True)
-    with refused:
-        pivot.build(config_of({"sokoban": 2, "frozenlake": 3}), root)
-    _remount(small_disk, "rw")
+    for config, refresh in ((CONFIG, True), (config_of({"sokoban": 2, "frozenlake": 3}), False)):
+        with refused:
+            pivot.build(config, root, refresh=refresh)
+    _remount(root, "rw")
     (root / "steps/sokoban/00000.parquet").unlink()
-    _remount(small_disk, "ro")
+    _remount(root, "ro")
     with refused:
         pivot.build(CONFIG, root)
 
@@ -149,9 +134,7 @@ def _boom(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(("owner", "name"), [(SokobanEnv, "make_level"), (RolloutStage, "make")])
-def test_a_bug_of_a_plugin_leaves_no_run_json(
-    owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugins_bug_leaves_nothing(owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, _boom)
     with pytest.raises(LookupError):
         pivot.build(config_of(), tmp_path / "store")

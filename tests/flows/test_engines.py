@@ -30,7 +30,8 @@ from pivot.flows.pipeline import build_store
 from pivot.flows.running import pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.flows.test_labelling import both
-from pivot.tests.models.chat_server import MODEL, ChatServer
+from pivot.tests.flows.test_writers import part
+from pivot.tests.models.chat_server import ChatServer
 
 distributed = pytest.importorskip("distributed", reason="needs distributed; make dev installs it")
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray; make dev installs it")
@@ -135,9 +136,8 @@ def test_a_cluster_makes_the_bytes_of_one_process(
 def test_served_episodes_and_labels_are_made_by_the_cluster(cluster: tuple[str, str], tmp_path: Path) -> None:
     engine, address = cluster
     with ChatServer(both, keeps_bodies=False) as server:
-        service = {"base_url": server.url, "cache": "", "max_concurrency": 4}
-        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
-        config = config_of(6, policy=part, teacher=part)
+        model = part(server, max_concurrency=4)
+        config = config_of(6, policy=model, teacher=model)
         pivot.build(config, tmp_path / "alone")
         server.log.most_in_flight = 0
         pivot.build(config, tmp_path / "many", workers=0, engine=engine, address=address)
@@ -149,7 +149,7 @@ def test_served_episodes_and_labels_are_made_by_the_cluster(cluster: tuple[str, 
 
 
 @needs_ray
-def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[str, str], tmp_path: Path) -> None:
+def test_a_dead_node_costs_its_shards(two_nodes: Any, whole: dict[str, str], tmp_path: Path) -> None:
     second = next(iter(two_nodes.worker_nodes))
     before: dict[str, tuple[int, int]] = {}
 
@@ -166,9 +166,7 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
 
 
 @pytest.mark.operations
-def test_a_dask_worker_that_dies_costs_its_shards_only(
-    whole: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_worker_costs_its_shards(whole: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TRIMMING, raising=False)  # Dask sets it here, too, when it starts other workers
     before: dict[str, tuple[int, int]] = {}
 
@@ -204,9 +202,7 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
         pytest.param(0, "tcp://127.0.0.1:9", PREFETCH_PER_CORE, id="no limit, one core"),
     ],
 )
-def test_calls_wait_in_the_cluster_unless_their_number_is_limited(
-    limit: int, address: str, most: int, tmp_path: Path
-) -> None:
+def test_calls_wait_in_the_cluster_up_to_their_limit(limit: int, address: str, most: int, tmp_path: Path) -> None:
     waiting: list[bytes] = []
 
     def send(order: bytes) -> tuple["Future[bytes]", Callable[[], Any]]:
@@ -300,9 +296,7 @@ if __name__ == "__main__":
     [pytest.param("ray", signal.SIGINT, marks=needs_ray), ("dask", signal.SIGINT), ("dask", signal.SIGKILL)],
     ids=str,
 )
-def test_a_stopped_run_leaves_no_process_and_goes_on(
-    engine: str, how: signal.Signals, whole: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_stopped_run_leaves_nobody_and_goes_on(engine: str, how: int, whole: dict[str, str], tmp_path: Path) -> None:
     root = tmp_path / "store"
     command = [sys.executable, "-c", SCRIPT, json.dumps(CONFIG), str(root), engine]
     environment = {name: text for name, text in clean_environment().items() if name not in ("HOME", *TOKEN)}
@@ -310,12 +304,12 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(
         while not list(root.glob(".receipts/rollout/**/*.json")) and run.poll() is None:
             time.sleep(0.02)
         assert run.poll() is None, run.stderr and run.stderr.read()
-        if how is signal.SIGINT:
+        if how == signal.SIGINT:
             os.killpg(run.pid, how)  # a terminal sends Ctrl-C to the whole process group
         else:
             run.send_signal(how)
         said = run.stderr.read() if run.stderr else ""
-    if how is signal.SIGINT:
+    if how == signal.SIGINT:
         assert said.count("Traceback") == 1 and said.endswith("KeyboardInterrupt\n"), said
     ends = time.monotonic() + PATIENCE
     while (left := _session(run.pid)) and time.monotonic() < ends:

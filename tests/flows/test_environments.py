@@ -190,7 +190,7 @@ def test_collages_are_jpegs_of_what_was_seen(stores: dict[str, Path], env: str) 
 
 def test_lossless_frames_make_lossless_collages(tmp_path: Path) -> None:
     root = make(tmp_path / "png", "navigation", image_format="png")
-    assert verify_store(root, Reporter()).problems == []
+    assert problems(root) == []
     frames = {row["frame_id"]: row["image"] for row in rows_of(root, "navigation", "frames")}
     row = failures(root, "navigation")[0]
     seen = [decode(frames[step["frame_id"]]) for step in steps_of(root, "navigation")[row["episode_id"]]]

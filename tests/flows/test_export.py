@@ -93,8 +93,7 @@ def test_the_dataset_of_a_store_is_its_export_in_the_format_dataset(small_store:
     stored = {path.relative_to(small_store / "dataset"): path for path in (small_store / "dataset").rglob("*.parquet")}
     assert {*map(Path, result.files)} == {*stored}
     assert all((tmp_path / "out" / name).read_bytes() == path.read_bytes() for name, path in stored.items())
-    again = pivot.export(small_store, tmp_path / "out")
-    assert again == result
+    assert pivot.export(small_store, tmp_path / "out") == result
 
 
 def test_a_format_from_outside_has_its_own_columns(small_store: Path, tmp_path: Path, register: Register) -> None:

@@ -38,8 +38,7 @@ PLANTS = (
 
 def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseException | None:
     places = {"DIR": str(root), "WHOLE": str(whole), "OUT": str(out)}
-    result = CliRunner().invoke(app, [*(places.get(each, each) for each in COMMANDS[command]), *more])
-    return result.exception
+    return CliRunner().invoke(app, [*(places.get(each, each) for each in COMMANDS[command]), *more]).exception
 
 
 @pytest.mark.timeout(900)
@@ -80,9 +79,7 @@ READING = ("verify", "stats", "peek", "compare", "plot", "view", "push", "merge"
 
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
-def test_no_command_looks_into_a_model_folder_that_run_json_names(
-    role: str, small_store: Path, tmp_path: Path, opened: list[str]
-) -> None:
+def test_no_command_opens_a_named_model_folder(role: str, small_store: Path, tmp_path: Path, opened: list[str]) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")

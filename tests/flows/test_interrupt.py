@@ -13,7 +13,7 @@ from typing import Never
 import pytest
 from pivot import cli
 from pivot.flows.engines.local import InProcess
-from pivot.tests.flow_runs import PATIENCE
+from pivot.tests.flow_runs import PATIENCE, python
 from pydantic import BaseModel, model_serializer
 from pydantic_core import PydanticSerializationError
 
@@ -37,10 +37,7 @@ except KeyboardInterrupt:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("moment", [0.0, 0.3, 1.0])
 def test_ctrl_c_while_workers_still_import_prints_nothing(moment: float) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(moment)]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=PATIENCE, start_new_session=True
-    )
+    done = python(INTERRUPTED, moment, start_new_session=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -54,11 +51,10 @@ with worker_pool(2, ["sokoban"]) as pool:
     print(pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result())
     print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.stderr == ""
-    deaf, theirs, ours = done.stdout.splitlines()
-    assert deaf == "True"
-    assert theirs == ours == "set()", "nothing stays blocked on either side"
+    done = python(script)  # nothing stays blocked on either side
+    assert (done.stderr, done.stdout.split()) == ("", ["True", "set()", "set()"]), (
+        "nothing stays blocked on either side"
+    )
 
 
 LOST = """
@@ -80,8 +76,7 @@ print("ended")
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_worker_that_is_killed_at_the_end_leaves_nobody_waiting(which: int) -> None:
     """One of the two holds the lock for which the other waits."""
-    command = [sys.executable, "-c", LOST, str(which)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    done = python(LOST, which)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
 
@@ -113,10 +108,9 @@ def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: st
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     settings = ["--set", "gym.id=Sleepy-v0", "--set", "gym.package=sleepy", "--set", "gym.horizon=6"]
     command = [sys.executable, "-P", "-m", "pivot", "build", "gym", "--out", str(tmp_path / "store")]
-    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     run = subprocess.Popen(
         [*command, *settings, "--tasks", "3", "--rollouts", "8", "--workers", workers],
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))},
         stderr=subprocess.PIPE,
         text=True,
     )

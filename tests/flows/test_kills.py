@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from pivot.core.storage.lease import LOCK
 from pivot.datasets.export.on_disk import RECORD
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
-from pivot.datasets.verify.verify import verify_store
 from pivot.insight.probe.rates import probe_rows
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.core.object_server import Line, ObjectServer, promised, release
@@ -38,11 +38,13 @@ from pivot.tests.flow_runs import (
     config_of,
     files_of,
     fingerprint,
+    python,
 )
-from pivot.tests.flows.test_served_faults import config_at, tables_of
+from pivot.tests.flows.test_served_faults import config_at
+from pivot.tests.flows.test_writers import tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim, watch_changes
 from pivot.tests.models.chat_server import served, stop_after
-from pivot.tests.stores import copy_store
+from pivot.tests.stores import built_once, copy_store, problems
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
 CONFIG = config_of({"sokoban": 2, "frozenlake": 3})
@@ -110,12 +112,7 @@ class Command:
             assert_whole(root)
 
 
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two shards of each environment."""
-    root = tmp_path_factory.mktemp("bare") / "store"
-    pivot.build(config_of({"sokoban": 2, "frozenlake": 2}), root)
-    return root
+bare, many = built_once(config_of({"sokoban": 2, "frozenlake": 2})), built_once(MANY_SHARDS)
 
 
 @pytest.fixture(scope="module")
@@ -194,11 +191,9 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
     command, full = commands[action], 0
     pages = sum(-(-path.stat().st_size // 4096) for path in command.whole.rglob("*") if path.is_file())
 
-    def run(root: Path) -> None:
-        if action == "build":
-            pivot.build(CONFIG, root)
-        else:
-            pivot.export(command.options["store"], root, format="pairs")
+    run = partial(pivot.build, CONFIG)
+    if action == "export":
+        run = partial(pivot.export, command.options["store"], format="pairs")
 
     for taken in points(pages, 3, 30):
         root = disk / str(taken)
@@ -219,14 +214,6 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
 # Builds
 
 
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of `MANY_SHARDS` that nobody disturbed, made by one process."""
-    root = tmp_path_factory.mktemp("many") / "store"
-    pivot.build(MANY_SHARDS, root)
-    return root
-
-
 def _receipts(root: Path, stage: str = "*") -> int:
     return len(list(root.glob(f".receipts/{stage}/**/*.json")))
 
@@ -245,12 +232,10 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
         assert (tmp_path / "manifest.json").exists() == finished
         kept.append(_receipts(tmp_path))
         assert len(kept) < 60
-    assert len(kept) >= 4
-    assert kept == sorted(kept)
-    assert len(set(kept)) >= 3
+    assert kept == sorted(kept) and len(kept) >= 4 and len(set(kept)) >= 3
     assert fingerprint(tmp_path) == fingerprint(many)
     assert_whole(tmp_path)
-    assert verify_store(tmp_path, Reporter()).problems == []
+    assert problems(tmp_path) == []
 
 
 SCRIPT = """
@@ -272,9 +257,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_p
         run.kill()
         run.wait()
         assert len(children) >= 2
-        gone, alive = psutil.wait_procs(children, timeout=PATIENCE)
-        assert not alive
-        assert len(gone) == len(children)
+        assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
     assert_nothing_is_torn(tmp_path)
     assert not (tmp_path / "manifest.json").exists()
     finished = _receipts(tmp_path, "rollout")
@@ -318,12 +301,10 @@ def test_six_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Path)
     victim.run("builds at once", tmp_path / "store", {"configs": configs})
     assert fingerprint(tmp_path / "store") == fingerprint(many)
     assert_whole(tmp_path / "store")
-    assert verify_store(tmp_path / "store", Reporter()).problems == []
+    assert problems(tmp_path / "store") == []
 
 
-def test_the_line_to_an_object_store_is_cut_at_any_byte(
-    line: Line, s3: ObjectServer, commands: dict[str, Command]
-) -> None:
+def test_the_line_to_a_store_is_cut_at_any_byte(line: Line, s3: ObjectServer, commands: dict[str, Command]) -> None:
     """Most cuts are within the upload of an object; the next run replaces a lease that was not released."""
     whole = fingerprint(commands["build"].whole)
     pivot.build(CONFIG, s3.store())
@@ -363,9 +344,7 @@ def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
 # Exports and probes over older ones
 
 
-def test_an_export_over_an_older_one_survives_kills(
-    victim: Victim, commands: dict[str, Command], tmp_path: Path
-) -> None:
+def test_an_export_over_an_old_one_survives_kills(victim: Victim, commands: dict[str, Command], tmp_path: Path) -> None:
     """With other environments the older files go; at no moment is the folder taken for something else."""
     root, export = tmp_path / "pairs", commands["export"]
     for moment in (1, 2, 3, 4, 5, 7, 9, 12) if ALL else (2, 4, 9):
@@ -392,19 +371,14 @@ def interrupted(*arguments, **named):
 flow.write_tables = interrupted
 main()
 """
-    words = ["export", "pairs", export.options["store"], "--out", root, "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False, env=clean_environment()
-    )
+    done = python(script, "export", "pairs", export.options["store"], "--out", root, "--workers", "1")
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "interrupted; run the same command again to resume"
     assert "Traceback" not in done.stderr
     assert not (root / RECORD).exists()
 
 
-def test_a_grown_probe_that_was_killed_leaves_no_false_manifest(
-    victim: Victim, commands: dict[str, Command], tmp_path: Path
-) -> None:
+def test_a_killed_probe_leaves_no_false_manifest(victim: Victim, commands: dict[str, Command], tmp_path: Path) -> None:
     whole = commands["probe"].whole
     root = copy_store(whole, tmp_path / "store")
     victim.run("probe", root, {"resamples": 2}, "/probe/frozenlake/00000.parquet")

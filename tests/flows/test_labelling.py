@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock, Mock
 
 import pivot
 import polars as pl
@@ -18,18 +19,14 @@ from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
 from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
-from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
-from pivot.tests.flows.test_writers import coach
-from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
+from pivot.tests.flows.test_served_faults import completed, one_in_three
+from pivot.tests.flows.test_writers import coach, part, tables_of
+from pivot.tests.models.chat_server import ChatServer, served, walker
 
 
 def both(body: dict[str, Any]) -> dict[str, Any]:
     """Answer as policy and as teacher."""
     return coach(body) if "response_format" in body else walker(body)
-
-
-def part(server: ChatServer, **service: Any) -> dict[str, Any]:
-    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url, **service}}
 
 
 def restart(server: ChatServer, answered: int) -> threading.Thread:
@@ -71,16 +68,10 @@ def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
     with served(both, fault=one_in_three(), slots=8, latency=0.01) as server:
         # One restart while episodes are played, and one while guidance is written.
         restarts = restart(server, replies // 2), restart(server, replies + texts // 3)
-        config = config_of(
-            TASKS,
-            rollouts=4,
-            policy=part(server, max_concurrency=6, request_seconds=60.0),
-            teacher=part(server, max_concurrency=3, request_seconds=60.0),
-        )
-        result = pivot.build(config, tmp_path, workers=workers)
-        again = 0
-        while (result.pending_episodes or result.unanswered) and again < 20:
-            result, again = pivot.build(config, tmp_path, workers=workers), again + 1
+        roles = {"policy": 6, "teacher": 3}
+        parts = {role: part(server, max_concurrency=most, request_seconds=60.0) for role, most in roles.items()}
+        config = config_of(TASKS, rollouts=4, **parts)
+        completed(lambda: pivot.build(config, tmp_path, workers=workers), 21)
         for each in restarts:
             each.join(PATIENCE)
             assert not each.is_alive()
@@ -101,28 +92,16 @@ def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp
 
 
 def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"collage": 0, "encode": 0}
-
-    def counted(module: Any, name: str) -> None:
-        function = getattr(module, name)
-
-        def call(*arguments: Any) -> Any:
-            counts[name] += 1
-            return function(*arguments)
-
-        monkeypatch.setattr(module, name, call)
-
-    async def preflight(self: Any) -> None:
-        """Compose no example."""
-
-    monkeypatch.setattr(writer_model.ModelWriter, "preflight", preflight)
-    counted(writer_prompt, "collage")
-    counted(EncodedFrame, "encode")
+    collage = Mock(side_effect=writer_prompt.collage)
+    encode = Mock(side_effect=EncodedFrame.encode)
+    monkeypatch.setattr(writer_prompt, "collage", collage)
+    monkeypatch.setattr(EncodedFrame, "encode", encode)
+    monkeypatch.setattr(writer_model.ModelWriter, "preflight", AsyncMock())  # it would compose an example
     with served(coach) as server:
         pivot.build(config_of({"frozenlake": 3}, rollouts=6, teacher=part(server)), tmp_path)
         labels = load_store(tmp_path).labels.collect().height
         assert server.log.answered > labels > 5, "no answer was asked for again"
-    assert counts == {"collage": labels, "encode": labels}
+    assert (collage.call_count, encode.call_count) == (labels, labels)
 
 
 def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:

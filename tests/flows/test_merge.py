@@ -14,19 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
-from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
-from pivot.flows.pipeline import BuildResult
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of, fingerprint
-from pivot.tests.stores import change_rows, rewrite_manifest
+from pivot.tests.stores import change_rows, copy_store, problems, rewrite_manifest
 
 SMALL = {"rollouts": 2, "tasks_per_shard": 2}
-OTHER = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": -20.0}}}}
+CLUMSY = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": -20.0}}}}
+OTHER = config_of({"sokoban": 2}, policy=CLUMSY, **SMALL)
 STORES = (
     config_of({"sokoban": 2, "frozenlake": 2}, **SMALL),
     config_of({"sokoban": 3}, seed=7, **SMALL),
@@ -34,11 +32,6 @@ STORES = (
     config_of({"frozenlake": 2}, seed=7, **SMALL),
 )
 """Two seeds; stores of one environment and of both; the third has all levels of the first."""
-
-
-def merge(roots: list[Path], target: Path) -> BuildResult:
-    """Merge stores in this process."""
-    return pivot.merge(*roots, out=target)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +47,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def merged(stores: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All stores merged; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("merged") / "store"
-    merge(stores, root)
-    return root
+    return pivot.merge(*stores, out=tmp_path_factory.mktemp("merged") / "store").root
 
 
 def rows_of(root: Path) -> dict[str, pl.DataFrame]:
@@ -79,9 +70,7 @@ def records_of(root: Path) -> pa.Table:
     return table.filter(pa.array(first.to_list())).sort_by("episode_id")
 
 
-def test_every_episode_label_and_record_is_stored_once_and_nothing_else(
-    stores: list[Path], merged: Path, tmp_path: Path
-) -> None:
+def test_every_episode_label_and_record_is_stored_once(stores: list[Path], merged: Path, tmp_path: Path) -> None:
     before = [fingerprint(root) for root in stores]
     expected, actual = rows_of(stores[0].parent), rows_of(merged)
     for table, rows in expected.items():
@@ -92,13 +81,13 @@ def test_every_episode_label_and_record_is_stored_once_and_nothing_else(
     runs = Store.open(merged).config.environments
     assert (runs["sokoban"].tasks, runs["sokoban"].seeds) == (7, ((0, 4), (7, 3)))
     assert (runs["frozenlake"].tasks, runs["frozenlake"].seeds) == (5, ((0, 3), (7, 2)))
-    assert verify_store(merged, Reporter()).problems == []
-    assert merge(stores, merged).already_complete
+    assert problems(merged) == []
+    assert pivot.merge(*stores, out=merged).already_complete
     assert [fingerprint(root) for root in stores] == before
-    relabelled = Path(shutil.copytree(merged, tmp_path / "relabelled"))
+    relabelled = copy_store(merged, tmp_path / "relabelled")
     pivot.relabel(relabelled, {"log": "actions"})
     with pytest.raises(StoreError, match="was changed since"):
-        merge(stores, relabelled)
+        pivot.merge(*stores, out=relabelled)
 
 
 def test_each_level_is_in_one_split(merged: Path) -> None:
@@ -113,13 +102,13 @@ def test_each_level_is_in_one_split(merged: Path) -> None:
 def test_a_store_of_all_levels_of_one_seed_has_the_bytes_of_its_build(tmp_path: Path) -> None:
     for levels in (2, 5):
         pivot.build(config_of({"frozenlake": levels}, **SMALL), tmp_path / str(levels))
-    merge([tmp_path / "2", tmp_path / "5"], tmp_path / "one")
+    pivot.merge(tmp_path / "2", tmp_path / "5", out=tmp_path / "one")
     pivot.build(config_of({"frozenlake": 5}, rollouts=2, tasks_per_shard=16), tmp_path / "built")
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "built")
 
 
 def test_pending_shards_of_a_merged_store_are_made_by_the_next_build(merged: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(merged, tmp_path / "store"))
+    root = copy_store(merged, tmp_path / "store")
     config = json.loads((root / "run.json").read_text())["config"]
     before = fingerprint(root)
     shutil.rmtree(root / ".receipts" / "rollout" / "sokoban")
@@ -133,18 +122,14 @@ def test_pending_shards_of_a_merged_store_are_made_by_the_next_build(merged: Pat
 
 @pytest.mark.parametrize("change", [lambda run: run.update(seeds=[[0, 4], [8, 3]]), lambda run: run.pop("seeds")])
 def test_verify_finds_other_levels_than_those_of_the_rows(merged: Path, tmp_path: Path, change: Any) -> None:
-    root = Path(shutil.copytree(merged, tmp_path / "store"))
+    root = copy_store(merged, tmp_path / "store")
     raw = json.loads((root / "run.json").read_text())
     change(raw["config"]["environments"]["sokoban"])
     (root / "run.json").write_text(json.dumps(raw))
-    assert any("the run does not make" in each for each in verify_store(root, Reporter()).problems)
+    assert any("the run does not make" in each for each in problems(root))
 
 
 # Refusals and kills
-
-
-def _other_policy(root: Path) -> None:
-    pivot.build(config_of({"sokoban": 2}, policy=OTHER, **SMALL), root)
 
 
 def _split(root: Path) -> None:
@@ -174,18 +159,18 @@ def _short(root: Path) -> None:
     ("make", "error", "message"),
     [
         (_short, StoreError, "lacks the episodes of level"),
-        (_other_policy, ConfigError, "policy differs .* readers take a folder of stores as one"),
+        (partial(pivot.build, OTHER), ConfigError, "policy differs .* readers take a folder of stores as one"),
         (_split, ConfigError, "split differs"),
         (_damaged, StoreError, r"steps/.* is not the file that manifest\.json lists"),
         (_stale, StoreError, r"is of another version .* with --refresh"),
     ],
 )
 def test_what_cannot_be_merged_is_refused(
-    stores: list[Path], tmp_path: Path, make: Callable[[Path], None], error: type[PivotError], message: str
+    stores: list[Path], tmp_path: Path, make: Callable[[Path], object], error: type[PivotError], message: str
 ) -> None:
     make(tmp_path / "other")
     with pytest.raises(error, match=message):
-        merge([stores[0], tmp_path / "other"], tmp_path / "new")
+        pivot.merge(stores[0], tmp_path / "other", out=tmp_path / "new")
     with pytest.raises(StoreError):
         Store.open(tmp_path / "new")
 
@@ -193,47 +178,42 @@ def test_what_cannot_be_merged_is_refused(
 def test_a_split_by_episode_is_not_merged(tmp_path: Path) -> None:
     _split(tmp_path / "one")
     with pytest.raises(ConfigError, match=r"split by episode.*pivot relabel STORE --split task"):
-        merge([tmp_path / "one", tmp_path / "one"], tmp_path / "new")
+        pivot.merge(tmp_path / "one", tmp_path / "one", out=tmp_path / "new")
 
 
-def test_killed_at_any_change_the_same_call_goes_on_and_no_other(
-    stores: list[Path], merged: Path, tmp_path: Path
-) -> None:
+def test_killed_anywhere_the_same_call_goes_on_and_no_other(stores: list[Path], merged: Path, tmp_path: Path) -> None:
     with mortal(Fate()) as fate:
-        merge(stores, tmp_path / "undisturbed")
+        pivot.merge(*stores, out=tmp_path / "undisturbed")
     before, expected = [fingerprint(root) for root in stores], fingerprint(merged)
     changes = len(fate.changes)
     for moment in sorted({1, changes, *random.Random(34).sample(range(2, changes), 4)}):
         target = tmp_path / str(moment)
         with mortal(Fate(moment)), pytest.raises(Killed):
-            merge(stores, target)
+            pivot.merge(*stores, out=target)
         assert_nothing_is_torn(target)
         if 10 < moment < changes - 10:
             for read in (partial(pivot.build, make_config(STORES[0])), pivot.stats):
                 with pytest.raises(StoreError, match="unfinished store of `pivot merge`"):
                     read(target)
             with pytest.raises(StoreError, match="begun from other stores"):
-                merge(stores[:2], target)
-        merge(stores, target)
+                pivot.merge(*stores[:2], out=target)
+        pivot.merge(*stores, out=target)
         assert fingerprint(target) == expected, f"killed before {fate.changes[moment - 1]}"
     assert [fingerprint(root) for root in stores] == before
 
 
-def test_a_store_that_changes_meanwhile_is_noticed(
-    stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = Path(shutil.copytree(stores[1], tmp_path / "store"))
+def before_the_export(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     export = merging.export_store
+    monkeypatch.setattr(merging, "export_store", lambda *arguments: act() and export(*arguments))
 
-    def late(*arguments: Any) -> Any:
-        pivot.relabel(root, {"log": "actions"})
-        return export(*arguments)
 
-    monkeypatch.setattr(merging, "export_store", late)
+def test_a_store_that_changes_is_noticed(stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(shutil.copytree(stores[1], tmp_path / "store"))
+    before_the_export(monkeypatch, lambda: pivot.relabel(root, {"log": "actions"}))
     with pytest.raises(StoreError, match="was changed or removed while it was read; run the same command again"):
-        merge([root], tmp_path / "new")
+        pivot.merge(root, out=tmp_path / "new")
     monkeypatch.undo()
-    merge([root], tmp_path / "new")
+    pivot.merge(root, out=tmp_path / "new")
     assert_nothing_is_torn(tmp_path / "new")
     assert load_store(tmp_path / "new").episodes.collect().height > 0
 
@@ -242,18 +222,12 @@ def test_a_merge_that_a_prune_disturbs_can_be_repeated_when_the_night_is_back(
     stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nights = [Path(shutil.copytree(stores[at], tmp_path / f"2026-01-0{at + 1}")) for at in range(2)]
-    export = merging.export_store
-
-    def late(*arguments: Any) -> Any:
-        assert pivot.prune(tmp_path, keep="1").marked == 1
-        return export(*arguments)
-
-    monkeypatch.setattr(merging, "export_store", late)
+    before_the_export(monkeypatch, lambda: pivot.prune(tmp_path, keep="1").marked == 1)
     with pytest.raises(StoreError, match="was changed or removed while it was read"):
-        merge(nights, tmp_path / "new")
+        pivot.merge(*nights, out=tmp_path / "new")
     monkeypatch.undo()
     (mark,) = nights[0].glob(".removed-*.json")
     mark.rename(nights[0] / "manifest.json")
-    merge(nights, tmp_path / "new")
-    merge(stores[:2], tmp_path / "whole")
+    pivot.merge(*nights, out=tmp_path / "new")
+    pivot.merge(*stores[:2], out=tmp_path / "whole")
     assert fingerprint(tmp_path / "new") == fingerprint(tmp_path / "whole")

@@ -4,6 +4,7 @@ import json
 import random
 import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,9 @@ pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev instal
 
 import pivot
 from pivot.core.errors import ConfigError, GenerationError
-from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
 from pivot.datasets.store.store import Store, stored_failures
-from pivot.datasets.verify.verify import verify_store
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.player import NavigationPlayer
@@ -31,6 +30,7 @@ from pivot.tests.cli.command_line import run_config
 from pivot.tests.environments.navigation import thor_stand_in as stand_in
 from pivot.tests.environments.navigation.thor_stand_in import StandInUnity
 from pivot.tests.navigation_episodes import ACTIONS
+from pivot.tests.stores import problems
 
 
 def published(split: str, count: int) -> dict[str, Any]:
@@ -132,8 +132,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, files: list[str]) 
         resolved(backend="thor", task_files=[files[0], write(tmp_path / "more", "base", published("base", 1))])
     config = resolved(backend="thor", task_files=files)
     settings = config.environments["navigation"].settings
-    assert settings["thor_version"]
-    assert settings["task_digest"]
+    assert settings["thor_version"] and settings["task_digest"]
     assert make_config(config.model_dump(mode="json")) == config
     with pytest.raises(ConfigError, match=r"name one or more with --set navigation\.task_files="):
         NavigationEnv.make_level(NavigationConfig(backend="thor"), 1)
@@ -183,8 +182,7 @@ def rows(root: Path, table: str) -> pl.DataFrame:
 
 def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     root = tmp_path / "store"
-    result = build(files, root)
-    assert result.pending_episodes == 0
+    assert build(files, root).pending_episodes == 0
     # One start for the check, one for all episodes of the process, one for the replay of labels.
     assert len(unity.controllers) == 3
     episodes, labels = rows(root, "episodes"), rows(root, "labels")
@@ -195,30 +193,25 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
     facts = labels["certificate"].struct
     assert facts.field("kind").unique().to_list() == ["lower_bound"]
     assert facts.field("reference_pivot").null_count() == len(labels)
-    assert verify_store(root, Reporter()).problems == []
-    card = (root / "dataset/README.md").read_text()
-    assert "ray caster" not in card
+    assert problems(root) == []
+    assert "ray caster" not in (root / "dataset/README.md").read_text()
 
 
 def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     build(files, tmp_path / "calm")
     unity.calls = 0
     unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 300: stand_in.died}
-    result = build(files, tmp_path / "rough")
-    assert result.pending_episodes == 0
+    assert build(files, tmp_path / "rough").pending_episodes == 0
     assert unity.calls > 300
     for table in ("episodes", "steps", "frames", "labels"):
         assert rows(tmp_path / "calm", table).equals(rows(tmp_path / "rough", table)), table
 
 
-def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_stays_pending(
-    unity: StandInUnity, files: list[str], tmp_path: Path
-) -> None:
+def test_a_lost_episode_keeps_its_steps_and_is_pending(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     root = tmp_path / "store"
     # Calls 1 to 3 check and load; call 13 is the first episode's eleventh action, which fails on every controller.
     unity.faults = dict.fromkeys(range(13, 60), stand_in.died)
-    result = build(files, root)
-    assert result.pending_episodes >= 1
+    assert build(files, root).pending_episodes >= 1
     episodes = rows(root, "episodes")
     broken = episodes.filter(pl.col("status") == "error")
     assert broken["stop_reason"].unique().to_list() == ["env_error"]
@@ -227,12 +220,10 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_stays_pending(
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
     assert build(files, root).pending_episodes == 0
-    assert verify_store(root, Reporter()).problems == []
+    assert problems(root) == []
 
 
-def test_an_unfit_simulator_stops_the_run_before_it_begins(
-    unity: StandInUnity, files: list[str], tmp_path: Path
-) -> None:
+def test_an_unfit_simulator_stops_a_run_before_it_begins(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     unity.starts = [stand_in.no_build] * 9
     with pytest.raises(ConfigError, match="no build exists"):
         build(files, tmp_path / "store")
@@ -257,21 +248,16 @@ def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[st
     """Re-execution may be off by millimetres, not by steps."""
     root = tmp_path / "store"
     build(files, root)
-    table = rows(root, "steps")
     episode = rows(root, "labels")["episode_id"][0]
     store = Store.open(root)
-    shard = store.config.shards()[0]
-    failures = stored_failures(store, shard)
-    failed = next(each for each in failures if each.episode_id == episode)
+    failed = next(each for each in stored_failures(store, store.config.shards()[0]) if each.episode_id == episode)
     replays = replay.Replays()
     replays.of(failed).check(failed)
-    for off, holds in ((0.005, True), (0.3, False)):
+    wrong = pytest.raises(replay.DisagreementError, match="info: step 2 gives dist")
+    for off, outcome in ((0.005, nullcontext()), (0.3, wrong)):
         infos = [dict(info) for info in failed.infos]
         infos[2]["dist"] += off
         changed = replace(failed, infos=infos)
-        if holds:
+        with outcome:
             replays.of(changed).check(changed)
-        else:
-            with pytest.raises(replay.DisagreementError, match="info: step 2 gives dist"):
-                replays.of(changed).check(changed)
-    assert table.height == 4 * 2 * 25
+    assert rows(root, "steps").height == 4 * 2 * 25

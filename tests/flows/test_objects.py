@@ -1,8 +1,6 @@
 """Stores in an object store, end to end: as built locally byte by byte, whatever was killed or cut meanwhile."""
 
 import json
-import subprocess
-import sys
 import threading
 from datetime import date
 from pathlib import Path
@@ -13,46 +11,34 @@ import pytest
 from pivot.core.errors import StoreError
 from pivot.core.progress import Reporter
 from pivot.core.storage import Url, objects, open_storage
+from pivot.core.storage.files import StorageFiles
 from pivot.core.storage.lease import LOCK, VARIABLE
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.location import refuse_while_written
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import DATABASE, RUN
-from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import run
 from pivot.tests.core.object_server import Line, ObjectServer, promised
-from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import config_of, fingerprint, python
 from pivot.tests.flows.victim import Victim
+from pivot.tests.stores import built_once, problems
 from pivot.training.records import find_files
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 SMALL = config_of(2)
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stored build, in a local folder."""
-    root = tmp_path_factory.mktemp("local") / "store"
-    pivot.build(CONFIG, root)
-    return root
+local, _small = built_once(CONFIG), built_once(SMALL)
 
 
-@pytest.fixture(scope="module")
-def expected(local: Path) -> dict[str, str]:
-    """Digests of the files of the local store that a store in the cloud must equal."""
-    return fingerprint(local)
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture
+def small(_small: Path) -> dict[str, str]:
     """Bytes of the uninterrupted store, without files that may differ."""
-    root = tmp_path_factory.mktemp("small") / "store"
-    pivot.build(SMALL, root)
-    return fingerprint(root)
+    return fingerprint(_small)
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +58,9 @@ def stored(s3: ObjectServer, _stored: dict[str, Url]) -> Url:
 # Reading
 
 
-def test_a_store_has_the_bytes_of_a_local_one(stored: Url, expected: dict[str, str]) -> None:
-    assert promised(stored) == expected
-    assert verify_store(stored, Reporter()).problems == []
+def test_a_store_has_the_bytes_of_a_local_one(stored: Url, local: Path) -> None:
+    assert promised(stored) == fingerprint(local)
+    assert problems(stored) == []
     again = pivot.build(CONFIG, stored)
     assert again.already_complete
     assert str(again.root) == str(stored)
@@ -106,20 +92,12 @@ def test_frames_and_queries_are_those_of_a_local_store(stored: Url, local: Path)
 
 def test_its_database_names_addresses(stored: Url, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
-    storage = open_storage(stored)
-    (tmp_path / DATABASE).write_bytes(storage.read_bytes(DATABASE))
+    (tmp_path / DATABASE).write_bytes(open_storage(stored).read_bytes(DATABASE))
     with duckdb.connect(tmp_path / DATABASE, read_only=True) as connection:
         text = connection.execute("SELECT sql FROM duckdb_views() WHERE view_name = 'episodes'").fetchall()[0][0]
         assert f"'{stored}/episodes/sokoban/00000.parquet'" in text
-        connection.register_filesystem(objects_as_files(stored))
+        connection.register_filesystem(StorageFiles(open_storage(stored)))  # DuckDB's own would be downloaded
         assert connection.execute("SELECT count(*) FROM episodes").fetchall() == [(16,)]
-
-
-def objects_as_files(root: Url) -> object:
-    """Return a stand-in for DuckDB's own reader of s3://, which would be downloaded."""
-    from pivot.core.storage.files import StorageFiles
-
-    return StorageFiles(open_storage(root))
 
 
 LOAD = """
@@ -139,10 +117,7 @@ print(len(rows), len(same), first["episode_id"] == rows[0]["episode_id"])
 
 def test_the_datasets_library_loads_it(stored: Url, s3: ObjectServer, local: Path, tmp_path: Path) -> None:
     pytest.importorskip("s3fs")
-    env = clean_environment() | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(stored), s3.url], env=env, capture_output=True, text=True, check=False
-    )
+    done = python(LOAD, stored, s3.url, env={"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"})
     rows = sum(pl.read_parquet(path).height for path in (local / "dataset/sokoban").glob("train-*.parquet"))
     assert done.stdout.split() == [str(rows), str(rows), "True"], done.stderr
 
@@ -164,7 +139,7 @@ def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> Non
         pivot.build(config_of(1), root)
         relabel_store(root, {"split": "episode", "log": "actions"}, InProcess(), Reporter())
         probe_store(root, ProbeSettings(arms=("no_hint",)), Reporter())
-        assert verify_store(root, Reporter()).problems == []
+        assert problems(root) == []
     assert promised(there) == fingerprint(here)
     assert pivot.build(config_of(1, split="episode", log="actions"), there).already_complete
 
@@ -176,7 +151,7 @@ def test_nights_are_read_merged_and_pruned(s3: ObjectServer, tmp_path: Path) -> 
             pivot.build(config_of(1, seed=seed), folder / "nights" / day)
         assert write_nights_card(folder / "nights")
         pivot.merge(*(folder / "nights" / day for day in ("2026-01-01", "2026-01-02")), out=folder / "one")
-        assert verify_store(folder / "one", Reporter()).problems == []
+        assert problems(folder / "one") == []
     assert promised(there / "one") == fingerprint(here / "one")
     frames = [pivot.load_store(folder / "nights") for folder in (there, here)]
     assert frames[0].episodes.collect().equals(frames[1].episodes.collect())
@@ -194,9 +169,7 @@ def test_nights_are_read_merged_and_pruned(s3: ObjectServer, tmp_path: Path) -> 
 
 @pytest.mark.operations
 @pytest.mark.xdist_group("kill")
-def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
-    s3: ObjectServer, victim: Victim, small: dict[str, str]
-) -> None:
+def test_killed_at_a_request_a_rerun_has_equal_bytes(s3: ObjectServer, victim: Victim, small: dict[str, str]) -> None:
     root = s3.store()
     undisturbed = victim.run("build", root, SMALL, env=s3.environment)
     assert promised(root) == small
@@ -209,17 +182,24 @@ def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
         result = pivot.build(SMALL, root)
         assert promised(root) == small, moment
         assert not result.already_complete
-    assert verify_store(root, Reporter()).problems == []
+    assert problems(root) == []
 
 
-def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
-    line: Line, s3: ObjectServer, small: dict[str, str]
-) -> None:
+def test_a_line_that_is_cut_and_comes_back_is_no_matter(line: Line, s3: ObjectServer, small: dict[str, str]) -> None:
     root = s3.store()
     line.break_at = 100_000
     pivot.build(SMALL, root)
     assert line.breaks == 1
     assert promised(root) == small
+
+
+ELSEWHERE = """
+import json, sys, pivot
+try:
+    pivot.build(json.loads(sys.argv[2]), sys.argv[1])
+except pivot.core.errors.StoreError as error:
+    print("refused" if "is being written by another run" in str(error) else error)
+"""
 
 
 def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, str]) -> None:
@@ -234,29 +214,14 @@ def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, s
                     pivot.build(SMALL, root)
                 with pytest.raises(StoreError, match="there is nothing to verify yet"):
                     refuse_while_written(root)
-                refused.append(run_elsewhere(root))
+                refused.append(python(ELSEWHERE, root, json.dumps(SMALL)).stdout)
 
     pivot.build(SMALL, root, reporter=Slow())
-    assert refused == ["refused"]
+    assert refused == ["refused\n"]
     assert promised(root) == small
 
 
-def run_elsewhere(root: Url) -> str:
-    """Try to build the store from another process."""
-    code = """
-import json, sys, pivot
-try:
-    pivot.build(json.loads(sys.argv[2]), sys.argv[1])
-except pivot.core.errors.StoreError as error:
-    print("refused" if "is being written by another run" in str(error) else error)
-"""
-    command = [sys.executable, "-c", code, str(root), json.dumps(SMALL)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_a_writer_that_lost_its_lease_writes_no_more(
-    s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]
-) -> None:
+def test_a_writer_without_lease_stops(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]) -> None:
     monkeypatch.setenv(VARIABLE, "0.3")
     root = s3.store()
 

@@ -21,9 +21,8 @@ def test_a_server_with_a_password_from_the_first_run_to_a_restore(database: str,
     with own_server(tmp_path, with_postgres=database == "postgres") as server:
         assert [server.status(each) for each in ("", "admin:wrong", f"admin:{PASSWORD}")] == [401, 401, 200]
 
-        refused = server.start_worker("admin:wrong")
-        assert refused.wait(600) == 2
-        error = " ".join(server.log("worker").split())
+        assert server.start_worker("admin:wrong").wait(600) == 2
+        error = " ".join(server.printed("worker").split())
         assert (
             "refuses the password in PREFECT_API_AUTH_STRING (401); set PREFECT_API_AUTH_STRING to the value" in error
         )
@@ -32,7 +31,7 @@ def test_a_server_with_a_password_from_the_first_run_to_a_restore(database: str,
         worker = server.start_worker()
         server.wait_for_worker(worker)
         first = server.start("build", out="first", **SMALL)
-        assert server.ended(first) == "COMPLETED"
+        assert server.until(first)["state_type"] == "COMPLETED"
         assert_whole(tmp_path / "work" / "first")
 
         # A worker that was killed during a run: the next run of the night resumes its store.
@@ -42,12 +41,12 @@ def test_a_server_with_a_password_from_the_first_run_to_a_restore(database: str,
         assert not (tmp_path / "work" / "night" / "manifest.json").exists()
         worker = server.start_worker()
         server.wait_for_worker(worker)
-        assert server.ask(f"flow_runs/{night}")["state_type"] == "RUNNING"  # nobody has reported its end
-        assert server.ended(server.start("build", out="night", **WIDE)) == "COMPLETED"
+        assert server.get(f"flow_runs/{night}")["state_type"] == "RUNNING"  # nobody has reported its end
+        assert server.until(server.start("build", out="night", **WIDE))["state_type"] == "COMPLETED"
         assert_whole(tmp_path / "work" / "night")
         worker.terminate()
         assert worker.wait(120) == 0
-        assert "the worker is ended" in " ".join(server.log("worker").split())
+        assert "the worker is ended" in " ".join(server.printed("worker").split())
 
         if server.postgres:  # docs/how-to/backup.md
             dump = server.postgres.folder / "prefect.dump"
@@ -66,6 +65,6 @@ def test_a_server_with_a_password_from_the_first_run_to_a_restore(database: str,
                 file.unlink()
             (tmp_path / "backup.db").replace(home / "prefect.db")
         server.start_server()
-        assert server.ask(f"flow_runs/{first}")["state_type"] == "COMPLETED"
+        assert server.get(f"flow_runs/{first}")["state_type"] == "COMPLETED"
         server.wait_for_worker(server.start_worker())
-        assert server.ended(server.start("build", out="after", **SMALL)) == "COMPLETED"
+        assert server.until(server.start("build", out="after", **SMALL))["state_type"] == "COMPLETED"

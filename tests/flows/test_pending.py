@@ -2,21 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pivot
 import polars as pl
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PolicyError
-from pivot.core.progress import Reporter
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
-from pivot.datasets.verify.verify import verify_store
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import GROUP_SIZE
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
+from pivot.tests.stores import problems
 
 ROLLOUTS = 4
 CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=ROLLOUTS, policy={"name": "flaky"})
@@ -39,18 +38,9 @@ class FlakyPolicy(ScriptedPolicy):
 @pytest.fixture(autouse=True)
 def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the policy in this process."""
-    load = plugins.load
-
-    def with_flaky(group: str, name: str) -> Any:
-        return FlakyPolicy if (group, name) == ("policies", "flaky") else load(group, name)
-
-    names = plugins.names
-
-    def names_with_flaky(group: str) -> list[str]:
-        return [*names(group), "flaky"] if group == "policies" else names(group)
-
-    monkeypatch.setattr(plugins, "load", with_flaky)
-    monkeypatch.setattr(plugins, "names", names_with_flaky)
+    load, names = plugins.load, plugins.names
+    monkeypatch.setattr(plugins, "load", lambda group, name: FlakyPolicy if name == "flaky" else load(group, name))
+    monkeypatch.setattr(plugins, "names", lambda group: [*names(group), *["flaky"] * (group == "policies")])
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     monkeypatch.setattr(FlakyPolicy, "episode_ids", set())
 
@@ -70,8 +60,7 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     pivot.build(CONFIG, tmp_path / "faultless")
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(fails))
     first = pivot.build(CONFIG, tmp_path / "store")
-    frames = load_store(tmp_path / "store")
-    episodes = frames.episodes.collect()
+    episodes = load_store(tmp_path / "store").episodes.collect()
     broken = set(episodes.filter(pl.col("status") == "error")["episode_id"])
     assert 3 <= len(broken) < len(episodes)
     assert first.pending_episodes == len(broken)
@@ -84,7 +73,7 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     assert (second.pending_episodes, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
     assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")
-    assert verify_store(tmp_path / "store", Reporter()).problems == []
+    assert problems(tmp_path / "store") == []
     assert_whole(tmp_path / "store")
     assert pivot.build(CONFIG, tmp_path / "store").already_complete
 
@@ -94,9 +83,7 @@ def _requests(root: Path) -> list[str]:
     return sorted(load_store(root).calls.collect()["request_id"])
 
 
-def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_episodes_are_kept_without_labels_and_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
     pivot.build(CONFIG | {"rollouts": GROUP_SIZE}, tmp_path)
     frames = load_store(tmp_path)
@@ -116,7 +103,7 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
     for config in ("sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"):
         shown = pl.read_parquet(tmp_path / "dataset" / config / "*.parquet", columns=["episode_id"])
         assert not set(shown["episode_id"]) & set(broken["episode_id"])
-    assert verify_store(tmp_path, Reporter()).problems == []
+    assert problems(tmp_path) == []
 
 
 def test_a_store_that_grows_makes_its_pending_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import re
 import shutil
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
@@ -31,6 +32,7 @@ from pivot.flows.prune import OWNER, Retention, RetentionError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_whole, config_of
+from pivot.tests.stores import built_once
 
 import datasets
 
@@ -41,9 +43,9 @@ def on_disk(root: Path) -> dict[str, int]:
     return {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
 
 
-def refused(*arguments: str | Path) -> str:
-    """Return the error of a command."""
-    return str(error_of(*arguments))
+def prune_error(*arguments: str | Path) -> str:
+    """Return the error of `pivot prune`."""
+    return str(error_of("prune", *arguments))
 
 
 def removed_bytes(before: dict[str, int], root: Path) -> int:
@@ -61,11 +63,7 @@ def nights_in(folder: Path, template: Path, days: Iterable[str]) -> None:
         (folder / f"{day}-report" / "report.json").write_text(json.dumps({"report": "pivot", "run_id": run_id}))
 
 
-@pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("night") / "night"
-    pivot.build(config_of(1, rollouts=1), root)
-    return root
+night = built_once(config_of(1, rollouts=1))
 
 
 # Nights
@@ -104,7 +102,7 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
     before = on_disk(folder)
     planned = pivot.prune(folder, keep="1", now=True, dry_run=True)
     assert on_disk(folder) == before
-    assert "removes 2 of 3 nights" in refused("prune", folder, "--keep", "1", "--now")
+    assert "removes 2 of 3 nights" in prune_error(folder, "--keep", "1", "--now")
     assert on_disk(folder) == before
     run("prune", folder, "--keep", "1", "--now", "--yes")
     assert removed_bytes(before, folder) == planned.bytes > 0
@@ -118,9 +116,7 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
 
 
 @pytest.mark.parametrize("owner", [None, "mine"])
-def test_a_night_that_was_killed_while_it_was_removed_goes_with_the_next_prune(
-    night: Path, tmp_path: Path, owner: str | None
-) -> None:
+def test_a_night_killed_while_removed_goes_with_the_next_prune(night: Path, tmp_path: Path, owner: str | None) -> None:
     days = ["2026-01-01", "2026-01-02"]
     owned(tmp_path / "whole", night, dict.fromkeys(days, owner))
     with mortal(Fate()) as fate:
@@ -151,13 +147,13 @@ def test_a_night_that_is_written_is_kept(night: Path, tmp_path: Path) -> None:
 def test_wrong_wishes_are_refused_before_anything_changes(night: Path, tmp_path: Path) -> None:
     nights_in(tmp_path, night, ["2026-01-01", "2026-01-02"])
     before = on_disk(tmp_path)
-    assert "is one store, expected a folder of nights" in refused("prune", tmp_path / "2026-01-01", "--keep", "1")
-    assert "keep: found '0'" in refused("prune", tmp_path, "--keep", "0")
-    assert "does not exist" in refused("prune", tmp_path / "nowhere", "--keep", "1")
+    assert "is one store, expected a folder of nights" in prune_error(tmp_path / "2026-01-01", "--keep", "1")
+    assert "keep: found '0'" in prune_error(tmp_path, "--keep", "0")
+    assert "does not exist" in prune_error(tmp_path / "nowhere", "--keep", "1")
     (tmp_path / "empty").mkdir()
-    assert "holds no finished night" in refused("prune", tmp_path / "empty", "--keep", "1")
+    assert "holds no finished night" in prune_error(tmp_path / "empty", "--keep", "1")
     (tmp_path / "2026-01-02" / "steps" / "far").symlink_to("/")
-    assert "is a link" in refused("prune", tmp_path, "--keep", "1")
+    assert "is a link" in prune_error(tmp_path, "--keep", "1")
     (tmp_path / "2026-01-02" / "steps" / "far").unlink()
     assert on_disk(tmp_path) == before
 
@@ -203,8 +199,7 @@ def test_a_deployment_removes_its_own_nights_alone(night: Path, tmp_path: Path) 
         folder = tmp_path / str(trial)
         owners = {f"2026-01-{day:02d}": chance.choice(("mine", "mine", "theirs", None)) for day in range(1, 8)}
         owned(folder, night, owners)
-        (folder / "2026-01-08").mkdir()
-        shutil.copytree(night, folder / "2026-01-08", dirs_exist_ok=True)
+        shutil.copytree(night, folder / "2026-01-08")
         (folder / "2026-01-08" / OWNER).write_text("{")
         mine = [day for day, owner in owners.items() if owner == "mine"]
         others = {day for day in [*owners, "2026-01-08"] if day not in mine}
@@ -216,7 +211,7 @@ def test_a_deployment_removes_its_own_nights_alone(night: Path, tmp_path: Path) 
         assert {day: on_disk(folder / day) for day in others} == before
         assert {path.name[:10] for path in folder.glob("*-report")} == (others | {mine[-1]}) - {"2026-01-08"}
         if len(set(owners.values())) > 1:
-            assert "holds nights of several owners" in refused("prune", folder, "--keep", "1", "--yes")
+            assert "holds nights of several owners" in prune_error(folder, "--keep", "1", "--yes")
 
 
 def test_what_only_looks_like_a_night_stays(night: Path, tmp_path: Path) -> None:
@@ -241,7 +236,7 @@ def test_what_only_looks_like_a_night_stays(night: Path, tmp_path: Path) -> None
     for owner in ("None", "?", "mi"):
         pruned = pivot.prune(tmp_path, keep="1", owner=owner, now=True, yes=True)
         assert not pruned.removals and f"holds no night of {owner}, but 1 of mine" in "".join(pruned.kept)
-    assert "found an empty name" in refused("prune", tmp_path, "--keep", "1", "--owner", "")
+    assert "found an empty name" in prune_error(tmp_path, "--keep", "1", "--owner", "")
     for day, text in (("2025-01-01", '{"files": {"a": 1}}'), ("2025-01-02", "{}")):
         (tmp_path / "else" / day).mkdir(parents=True)
         (tmp_path / "else" / day / "run.json").write_text('{"name": "of another tool"}')
@@ -269,8 +264,7 @@ def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path)
     (report / "pages").mkdir()
     (report / "pages" / "1.js").write_text("")
     (report / "why.md").write_text("my own")
-    pruned = pivot.prune(tmp_path, keep="1", now=True)
-    assert {re.split(" was not| is not", line)[0] for line in pruned.kept} == {
+    assert {re.split(" was not| is not", line)[0] for line in pivot.prune(tmp_path, keep="1", now=True).kept} == {
         *(str(tmp_path / "2026-01-01" / name) for name in mine),
         str(report / "why.md"),
     }
@@ -279,9 +273,7 @@ def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path)
     assert pivot.prune(tmp_path, keep="1", now=True).removals == []
 
 
-def test_a_night_that_is_finished_meanwhile_is_kept(
-    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_night_that_ends_meanwhile_is_kept(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both steps look again under the lock: a marked night may be built again, an old one given to somebody."""
     nights_in(tmp_path, night, ["2026-01-01", "2026-01-02", "2026-01-03"])
     pivot.prune(tmp_path, keep="2", today=date(2026, 2, 1))
@@ -296,16 +288,13 @@ def test_a_night_that_is_finished_meanwhile_is_kept(
         return lock(self)
 
     monkeypatch.setattr(LocalStorage, "lock", meanwhile)
-    pruned = pivot.prune(tmp_path, keep="1", today=date(2026, 2, 2))
-    assert pruned.removals == []
+    assert pivot.prune(tmp_path, keep="1", today=date(2026, 2, 2)).removals == []
     assert {"2026-01-01", "2026-01-02"} <= set(taken)
     for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
         assert_whole(tmp_path / day)
 
 
-def test_a_full_disk_is_freed_at_once_leftovers_first(
-    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_freed_now_leftovers_first(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is written before there is room, not even the process id in a lock."""
     nights_in(tmp_path, night, [f"2026-01-0{day}" for day in range(1, 6)])
     pivot.prune(tmp_path, keep="4", today=date(2026, 2, 1))
@@ -341,32 +330,28 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, rule: str
 ) -> None:
     nights_in(tmp_path, night, ["2020-01-01", "2020-01-02"])
-    made, scheduled = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
-
+    made = tmp_path / "2020-01-03"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=scheduled))
-    watch = nullcontext((_Watch(), InProcess()))
-    monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
-    monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
-    monkeypatch.setattr(deployments, "show", lambda *_, **__: None)
     monkeypatch.setattr(BuildResult, "is_whole", whole)
-    config = make_config(config_of(1, rollouts=1))
-    for out, keep, named in (("{date}", "none", "expected days such as 14d"), ("fixed", "2", "ends with /{date}")):
+    build = partial(run_night, monkeypatch, made.name, config=config_of(1, rollouts=1))
+    for out, keep, owner, named in (
+        ("{date}", "none", "mine", "expected days such as 14d"),
+        ("fixed", "2", "mine", "ends with /{date}"),
+        ("{date}", "2", "", "found no owner"),
+    ):
         with pytest.raises(ConfigError, match=re.escape(named)):
-            deployments.build_dataset.fn(config, out, keep=keep, owner="mine")
-    with pytest.raises(ConfigError, match="found no owner"):
-        deployments.build_dataset.fn(config, "{date}", keep="2")
+            build(out, keep=keep, owner=owner)
     assert not made.exists()
     for day in ("2020-01-01", "2020-01-02"):
         (tmp_path / day / OWNER).write_text('{"owner": "mine"}')
     # Days count from the night, marks from now. A full disk makes it remove nights at once.
-    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
+    build(str(tmp_path / "{date}"), keep=rule, owner="mine")
     assert [path.name > ".removed-2021" for path in tmp_path.glob("20*/.removed-*")] == [True] * whole
     monkeypatch.setattr(pruning, "FULL", 2**80)
-    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
+    build(str(tmp_path / "{date}"), keep=rule, owner="mine")
     assert json.loads((made / OWNER).read_text()) == {"owner": "mine"}
     with pytest.raises(ConfigError, match="belongs to mine, expected theirs"):
-        deployments.build_dataset.fn(config, str(tmp_path / "{date}"), owner="theirs")
+        build(str(tmp_path / "{date}"), owner="theirs")
     stores = sorted(path.name for path in tmp_path.glob("20*") if not path.name.endswith("-report"))
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole
@@ -376,24 +361,22 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     assert not (made / OWNER).exists(), "a store that nobody owned is not taken over"
 
 
-class _Watch(Reporter):
-    """Stands in for the reports of a flow run."""
-
-    log = logging.getLogger("pivot.tests")
-
-
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2}, rollouts=2)
 DAYS = ("2026-01-31", "2026-02-01")
 
 
-def run_night(monkeypatch: pytest.MonkeyPatch, day: str, out: str, **parameters: Any) -> dict[str, Any]:
+def run_night(
+    patch: pytest.MonkeyPatch, day: str, out: str, config: dict[str, Any] = CONFIG, **parameters: Any
+) -> None:
     """Run the flow of a day, without a server."""
-    start = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
-    monkeypatch.setattr(deployments, "at_work", lambda *_: nullcontext((_Watch(), InProcess())))
-    monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
-    monkeypatch.setattr(deployments, "show", lambda *_: None)
-    monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=start))
-    return deployments.build_dataset.fn(make_config(CONFIG), out, **parameters)
+    run = SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=datetime.fromisoformat(f"{day}T00:00:00Z"))
+    watch = Reporter()
+    watch.log = logging.getLogger("pivot.tests")  # type: ignore[attr-defined]
+    patch.setattr(deployments, "at_work", lambda *_: nullcontext((watch, InProcess())))
+    patch.setattr(deployments, "TaskPool", lambda pool: pool)
+    patch.setattr(deployments, "show", lambda *_, **__: None)
+    patch.setattr(deployments, "flow_run", run)
+    deployments.build_dataset.fn(make_config(config), out, **parameters)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
+from pivot.tests.stores import built_once, copy_store, problems
 
 from datasets import load_dataset
 
@@ -39,18 +40,7 @@ def relabel(root: Path, changes: dict[str, Any]) -> BuildResult:
     return relabel_store(root, changes, InProcess(), Reporter())
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ``CONFIG``; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("built") / "store"
-    pivot.build(CONFIG, root)
-    return root
-
-
-@pytest.fixture
-def store(built: Path, tmp_path: Path) -> Path:
-    """A copy of the store that a test may change."""
-    return Path(shutil.copytree(built, tmp_path / "copy"))
+built, small = built_once(CONFIG), built_once(SMALL)
 
 
 def _dataset(root: Path) -> dict[str, str]:
@@ -71,7 +61,7 @@ def _labels(root: Path) -> pl.DataFrame:
 def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Path) -> None:
     result = relabel(store, BY_EPISODE)
     assert_whole(store)
-    assert verify_store(store, Reporter()).problems == []
+    assert problems(store) == []
     assert _labels(store).equals(_labels(built))
     assert set(load_store(store).labels.collect()["label_version"]) == {"2"}
     assert not (store / "labels" / "v1").exists()
@@ -86,7 +76,7 @@ def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Pat
 
 def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: Path) -> None:
     relabel(store, {"log": "actions"})
-    assert verify_store(store, Reporter()).problems == []
+    assert problems(store) == []
     pivot.build(CONFIG | {"log": "actions"}, tmp_path / "direct")
     assert _dataset(store) == _dataset(tmp_path / "direct")
     records = pl.read_parquet(
@@ -94,8 +84,7 @@ def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: P
     ).to_dicts()
     assert len(records) > 2
     for row in records:
-        lines = [f"step {t}: action={action}" for t, action in enumerate(row["actions"])]
-        assert row["action_log"] == "\n".join(lines)
+        assert row["action_log"] == "\n".join([f"step {t}: action={action}" for t, action in enumerate(row["actions"])])
         assert row["prompt"][0]["content"][1]["text"].endswith(row["action_log"])
     versions = "select distinct version from prompts where template like 'analyzer.%'"
     assert [query(root, versions)[1] for root in (built, store)] == [[("2",)], [("2+actions",)]]
@@ -109,7 +98,7 @@ def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
     more = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=3) | BY_EPISODE
     result = pivot.build(more, store)
     assert_whole(store)
-    assert verify_store(store, Reporter()).problems == []
+    assert problems(store) == []
     pivot.build(more, tmp_path / "direct")
     assert _labels(store).equals(_labels(tmp_path / "direct"))
     assert result.environments == pivot.build(more, store).environments
@@ -124,14 +113,13 @@ def test_a_damaged_file_of_the_new_version_is_noticed(store: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     assert not pivot.build(CONFIG | BY_EPISODE, store).already_complete
-    assert verify_store(store, Reporter()).problems == []
+    assert problems(store) == []
 
 
 def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
     before = pivot.build(CONFIG, store)
     after = relabel(store, {"include_infeasible": True})
-    again = pivot.build(CONFIG | {"include_infeasible": True}, store)
-    assert again.environments == after.environments
+    assert pivot.build(CONFIG | {"include_infeasible": True}, store).environments == after.environments
     infeasible = load_store(store).labels.filter(pl.col("accepted") & pl.col("infeasible_at_start")).collect()
     rows = [sum(counts["rows"] for counts in result.environments.values()) for result in (before, after)]
     assert rows[1] - rows[0] == len(infeasible)
@@ -155,14 +143,6 @@ def test_a_change_that_cannot_be_used_leaves_the_store_alone(built: Path, store:
 
 
 # Killed
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of `SMALL`; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("small") / "store"
-    pivot.build(SMALL, root)
-    return root
 
 
 @dataclass(frozen=True)
@@ -191,7 +171,7 @@ class Relabelling:
 
 
 def _undisturbed(victim: Victim, action: str, old: Path, tmp_path: Path) -> Relabelling:
-    new = Path(shutil.copytree(old, tmp_path / "new"))
+    new = copy_store(old, tmp_path / "new")
     return Relabelling(action, old, new, victim.run(action, new, BY_EPISODE))
 
 
@@ -204,9 +184,7 @@ def _content(root: Path) -> frozenset[tuple[str, str]]:
 @pytest.mark.xdist_group("kill")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("action", ["relabel", "relabel without exchange"])
-def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
-    victim: Victim, small: Path, tmp_path: Path, action: str
-) -> None:
+def test_killed_anywhere_a_store_is_old_or_new(victim: Victim, small: Path, tmp_path: Path, action: str) -> None:
     """Catch a relabelling that leaves files of two versions, or none, at some moment."""
     whole = _undisturbed(victim, action, small, tmp_path)
     datasets = {1: _dataset(small), 2: _dataset(whole.new)}
@@ -214,7 +192,7 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
     moments = whole.moments()[:: 1 if ALL else 5] if action == "relabel" else whole.moments()[2 :: 5 if ALL else 9]
     seen, verified = set(), set()
     for moment in moments:
-        root = Path(shutil.copytree(small, tmp_path / "killed"))
+        root = copy_store(small, tmp_path / "killed")
         victim.run(action, root, BY_EPISODE, die_at=moment)
         place = f"killed before change {moment}: {whole.changes[moment - 1]}"
         assert_nothing_is_torn(root)
@@ -249,12 +227,10 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
 
 
 @pytest.mark.xdist_group("kill")
-def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
-    victim: Victim, small: Path, tmp_path: Path
-) -> None:
+def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_on(victim: Victim, small: Path, tmp_path: Path) -> None:
     exchange = _undisturbed(victim, "relabel", small, tmp_path).moment("exchange")
     for later, version in ((BY_EPISODE, 2), ({}, 2), ({"include_infeasible": True}, 3)):
-        root = Path(shutil.copytree(small, tmp_path / "killed"))
+        root = copy_store(small, tmp_path / "killed")
         victim.run("relabel", root, BY_EPISODE, die_at=exchange)
         relabel(root, later)
         config = Store.open(root).config
@@ -265,14 +241,12 @@ def test_relabel_after_a_kill_finishes_the_bound_step_or_goes_beyond_it(
 
 
 @pytest.mark.xdist_group("kill")
-def test_labels_of_a_killed_relabel_with_another_solver_are_not_taken_up(
-    victim: Victim, small: Path, tmp_path: Path
-) -> None:
+def test_labels_of_another_solver_are_not_taken_up_after_a_kill(victim: Victim, small: Path, tmp_path: Path) -> None:
     hasty = {"solvers": {"sokoban": {"max_states": 1}}}
-    whole = Path(shutil.copytree(small, tmp_path / "whole"))
+    whole = copy_store(small, tmp_path / "whole")
     changes = victim.run("relabel", whole, hasty)
     assert not _labels(whole).equals(_labels(small))
-    root = Path(shutil.copytree(small, tmp_path / "killed"))
+    root = copy_store(small, tmp_path / "killed")
     journal = next(number for number, change in enumerate(changes, 1) if change.endswith("/journal.json"))
     victim.run("relabel", root, hasty, die_at=journal)
     assert (root / "labels" / "v2").is_dir()
@@ -293,7 +267,7 @@ def test_what_a_killed_relabel_left_is_kept_for_equal_changes_alone(built: Path,
 @pytest.mark.xdist_group("kill")
 def test_a_build_after_a_kill_finishes_the_bound_step_too(victim: Victim, small: Path, tmp_path: Path) -> None:
     whole = _undisturbed(victim, "relabel", small, tmp_path)
-    root = Path(shutil.copytree(small, tmp_path / "killed"))
+    root = copy_store(small, tmp_path / "killed")
     victim.run("relabel", root, BY_EPISODE, die_at=whole.moment("replace", "manifest.json"))
     assert pivot.build(SMALL | BY_EPISODE, root).already_complete
     assert fingerprint(root) == fingerprint(whole.new)

@@ -13,30 +13,28 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
-from pivot.datasets.verify.verify import verify_store
-from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
-from pivot.tests.flows.test_writers import coach
+from pivot.flows.pipeline import BuildResult
+from pivot.tests.flow_runs import assert_whole, config_of
+from pivot.tests.flows.test_writers import coach, part, tables_of
 from pivot.tests.flows.victim import Victim
-from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, MODEL, ChatServer, number_of, served, walker
-
-QUICK: dict[str, Any] = {
-    "cache": "",
-    "pause_seconds": 0.01,
-    "longest_pause": 0.1,
-    "request_seconds": 30.0,
-    "patience_seconds": 20.0,
-}
-"""Service settings for a server that fails often and recovers fast."""
+from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, ChatServer, number_of, served, walker
+from pivot.tests.stores import problems
 
 
 def config_at(server: ChatServer, tasks: dict[str, int], rollouts: int = 8, **service: Any) -> dict[str, Any]:
     """A config whose policy is served by ``server``."""
-    part = {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url, **service}}
-    return config_of(tasks, rollouts=rollouts, policy=part, tasks_per_shard=3)
+    return config_of(tasks, rollouts=rollouts, policy=part(server, **service), tasks_per_shard=3)
+
+
+def completed(build: Callable[[], BuildResult], times: int = 6) -> BuildResult:
+    """Repeat a build while work is pending, at most so many times: pending is not lost."""
+    result = build()
+    for _ in range(times - 1):
+        result = build() if result.pending_episodes or result.unanswered else result
+    return result
 
 
 def one_in_three(*, hangs: bool = False) -> Callable[[str, int], str | None]:
@@ -54,11 +52,6 @@ def one_in_three(*, hangs: bool = False) -> Callable[[str, int], str | None]:
     return fault
 
 
-def tables_of(root: Path) -> dict[str, str]:
-    """Bytes of all files that must be equal, without the server's address."""
-    return {name: digest for name, digest in fingerprint(root).items() if name.endswith(".parquet")}
-
-
 @pytest.mark.parametrize(
     "tasks",
     [{"sokoban": 4, "frozenlake": 2}, pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long)],
@@ -71,10 +64,7 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
         config = config_at(server, tasks, request_seconds=0.6)
         restart = threading.Timer(1.0, _restart, [server])
         restart.start()
-        result = pivot.build(config, tmp_path / "store")
-        again = 0
-        while result.pending_episodes and again < 5:  # pending, not lost
-            result, again = pivot.build(config, tmp_path / "store"), again + 1
+        result = completed(lambda: pivot.build(config, tmp_path / "store"))
         restart.join()
     assert result.pending_episodes == 0
     assert len(server.log.faults) >= 8
@@ -102,7 +92,7 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
             assert usage.tries == server.log.requests
             assert usage.cost == pytest.approx(server.log.answered)  # 100 prompt tokens each
             assert usage.unanswered == pending[-1]
-            assert verify_store(tmp_path / "store", Reporter()).problems == []
+            assert problems(tmp_path / "store") == []
     assert len(pending) > 2
 
 
@@ -115,8 +105,7 @@ def test_no_step_and_no_label_rests_on_an_answer_that_was_broken_off(tmp_path: P
         return [*BROKEN_OFF][number_of(key, tried) % len(BROKEN_OFF)] if tried == 1 or always else None
 
     def config(player: ChatServer, teacher: ChatServer) -> dict[str, Any]:
-        parts = config_at(player, {"sokoban": tasks}, tries=3), config_at(teacher, {"sokoban": tasks}, tries=3)
-        return parts[0] | {"teacher": parts[1]["policy"]}
+        return config_at(player, {"sokoban": tasks}, tries=3) | {"teacher": part(teacher, tries=3)}
 
     with served() as player, served(coach) as teacher:
         pivot.build(config(player, teacher), tmp_path / "whole")
@@ -136,8 +125,7 @@ def test_no_step_and_no_label_rests_on_an_answer_that_was_broken_off(tmp_path: P
     labels = frames.labels.collect()
     assert set(labels["episode_id"]) == set(complete.filter("failed")["episode_id"])
     unanswered = labels.filter(pl.col("reject_reasons").list.len() > 0)
-    kinds = unanswered["reject_reasons"].explode().struct.field("kind")
-    assert result.unanswered == kinds.is_in(["unanswered"]).sum()
+    assert result.unanswered == unanswered["reject_reasons"].explode().struct.field("kind").is_in(["unanswered"]).sum()
     answered = labels.join(unanswered, on="episode_id", how="anti")
     theirs = whole.labels.collect().join(answered, on="episode_id", how="semi")
     assert not answered.is_empty() and answered.select("target", "pivot_step").equals(
@@ -158,7 +146,7 @@ def test_a_missing_finish_reason_is_stored_as_unknown_and_counted(tmp_path: Path
     assert set(steps["finish_reason"]) == {"stop", "unknown"}
     (line,) = endings(Store.open(tmp_path / "store"))
     assert line == f"{unknown} answers to the policy have no finish reason: they are stored as unknown"
-    assert verify_store(tmp_path / "store", Reporter()).problems == []
+    assert problems(tmp_path / "store") == []
 
 
 def test_what_a_server_refuses_is_said_on_the_card(tmp_path: Path) -> None:
@@ -233,10 +221,8 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
 def test_an_episode_that_outlives_its_wall_clock_stays_pending(tmp_path: Path) -> None:
     with served(latency=0.3) as server:
         config = config_at(server, {"sokoban": 1}, rollouts=2, episode_seconds=0.7)
-        result = pivot.build(config, tmp_path / "store")
-        assert result.pending_episodes == 2
-        episodes = load_store(tmp_path / "store").episodes.collect()
-        assert all("longer than 0.7 s" in text for text in episodes["error"])
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 2
+        assert all("longer than 0.7 s" in text for text in load_store(tmp_path / "store").episodes.collect()["error"])
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert (usage.tries, usage.unanswered) == (server.log.requests, 2)
         server.latency = 0.0
@@ -254,11 +240,9 @@ def test_a_request_that_the_server_refuses_is_an_error_of_its_episode_and_tried_
 
     with served(fault=fault) as server:
         config = config_at(server, {"sokoban": 2})
-        result = pivot.build(config, tmp_path / "store")
-        assert result.pending_episodes == 1
+        assert pivot.build(config, tmp_path / "store").pending_episodes == 1
         assert server.log.faults == {"422": 1}
-        calls = load_store(tmp_path / "store").calls.collect()
-        assert set(calls["attempts"]) == {1}
+        assert set(load_store(tmp_path / "store").calls.collect()["attempts"]) == {1}
         bad.clear()
         server.fault = lambda key, tried: None
         assert pivot.build(config, tmp_path / "store").pending_episodes == 0

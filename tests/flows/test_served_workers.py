@@ -8,10 +8,11 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import psutil
 import pytest
@@ -21,22 +22,25 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.stages import LabelStage, RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult, build_store
 from pivot.flows.running import pool_of
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment
-from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
+from pivot.tests.flows.test_served_faults import completed, config_at, one_in_three
+from pivot.tests.flows.test_writers import tables_of
 from pivot.tests.models.chat_server import MODEL, served
 
 TASKS = {"sokoban": 6, "frozenlake": 6}
 
 
-class Threads:
+class Threads(InProcess):
     """A pool whose workers are threads of this process: a test sees into them, and none takes seconds to start."""
 
     def __init__(self, workers: int) -> None:
+        super().__init__()
         self.workers = workers
         self._executor = ThreadPoolExecutor(workers)
 
@@ -44,19 +48,9 @@ class Threads:
         # As between processes: nothing is shared.
         return self._executor.submit(call, *pickle.loads(pickle.dumps(arguments)))
 
-    def stop(self) -> None:
-        """Do nothing: threads end by themselves."""
-
-    def stream(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        for each in arguments:
-            yield call(*each)
-
     def share(self, slots: int) -> int:
         pacing.share_slots(threading.BoundedSemaphore(slots))  # type: ignore[arg-type]
         return slots
-
-    def episodes(self) -> int:
-        return 0
 
 
 @pytest.fixture(autouse=True)
@@ -69,17 +63,12 @@ class Reports(Reporter):
 
     def __init__(self) -> None:
         self.total, self.played = 0, 0
-        self.shards: list[str] = []
 
     def start(self, stage: str, total: int) -> None:
         self.total = total if stage == "rollout" else self.total
 
     def advance(self, stage: str, amount: int) -> None:
         self.played += amount if stage == "rollout" else 0
-
-    def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
-        if stage == "rollout":
-            self.shards.append(shard)
 
 
 def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports | None = None) -> BuildResult:
@@ -94,11 +83,9 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
     with served() as whole:
         build(config_at(whole, TASKS), tmp_path / "whole")
     with served(fault=one_in_three()) as server:
-        reports = Reports()
-        config = config_at(server, TASKS)
-        result = build(config, tmp_path / "store", 5, reports)
-        for _ in range(5):  # pending, not lost
-            result = build(config, tmp_path / "store", 2) if result.pending_episodes else result
+        reports, config = Reports(), config_at(server, TASKS)
+        build(config, tmp_path / "store", 5, reports)
+        result = completed(lambda: build(config, tmp_path / "store", 2))
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert usage.tries >= server.log.requests > usage.requests
     assert (result.pending_episodes, reports.played) == (0, reports.total)
@@ -183,8 +170,7 @@ def test_a_request_that_is_cancelled_returns_its_slot() -> None:
 def test_groups_give_all_workers_work_and_keep_the_order(small_store: Path) -> None:
     store = Store.open(small_store)
     stages: list[Any] = [LabelStage(store, shard) for shard in store.config.shards()]
-    episodes = stages[0].episodes
-    for share, workers in ((1, 1), (1, 4), (episodes, 2), (10_000, 2)):
+    for share, workers in ((1, 1), (1, 4), (stages[0].episodes, 2), (10_000, 2)):
         groups = _groups(stages, share, workers)
         assert [stage for group in groups for stage in group] == stages
         assert len(groups) >= min(workers, len(stages))
@@ -193,20 +179,17 @@ def test_groups_give_all_workers_work_and_keep_the_order(small_store: Path) -> N
 # The end of a run
 
 
-@pytest.mark.parametrize("raised", [ConfigError("the balance is spent"), StoreError("the disk is full")])
+@pytest.mark.parametrize(
+    ("owner", "name", "make_mock", "raised"),
+    [
+        (ModelPolicy, "reply", AsyncMock, ConfigError("the balance is spent")),
+        (RolloutStage, "product", Mock, StoreError("the disk is full")),
+    ],
+)
 def test_an_error_that_ends_the_run_ends_it_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: PivotError
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, make_mock: type[Mock], raised: PivotError
 ) -> None:
-    async def refuse(self: ModelPolicy, turn: Any) -> Any:
-        raise raised
-
-    def full(*_: Any) -> Any:
-        raise raised
-
-    if isinstance(raised, StoreError):
-        monkeypatch.setattr(RolloutStage, "product", full)
-    else:
-        monkeypatch.setattr(ModelPolicy, "reply", refuse)
+    monkeypatch.setattr(owner, name, make_mock(side_effect=raised))
     with served(latency=0.01) as server, pytest.raises(type(raised), match=str(raised)):
         build(config_at(server, {"sokoban": 9}) | {"tasks_per_shard": 1}, tmp_path, 4)
 
@@ -234,6 +217,5 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> 
         assert "Traceback" not in output + errors
         psutil.wait_procs(children, timeout=PATIENCE)
         assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
-        kept = list((tmp_path / "store" / "episodes").rglob("*.parquet"))
-        assert kept, "episodes were finished by then"
+        assert list((tmp_path / "store" / "episodes").rglob("*.parquet")), "episodes were finished by then"
         assert not (tmp_path / "store" / "manifest.json").exists()

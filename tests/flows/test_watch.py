@@ -105,15 +105,12 @@ def test_a_folder_that_cannot_be_written_ends_no_run(
 # Artifacts
 
 
-def test_a_server_that_refuses_an_artifact_ends_no_run(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_artifact_ends_no_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def no_server(**_: Any) -> Any:
         raise OSError("no server")
 
     monkeypatch.setattr(artifacts, "get_client", no_server)
-    broken = Artifacts(LOG, str(uuid4()), "night")
-    broken.table("counts", [{"a": 1}], "counts")
+    Artifacts(LOG, str(uuid4()), "night").table("counts", [{"a": 1}], "counts")
     assert caplog.text.count("is not shown (OSError: no server)") == 1
 
 
@@ -127,8 +124,7 @@ def test_the_snippets_are_what_prefect_knows() -> None:
     )
     for each in automations["automations"]:
         assert AutomationCore.model_validate(each).model_dump(mode="json", exclude_unset=True).keys() == each.keys()
-    read = PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    assert read == file
+    assert PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True) == file
     (deployment,) = file["deployments"]
     assert make_config(deployment["parameters"]["config"]).environments["sokoban"].tasks == 180
     views = Path(prefect.__file__).parent / "server/api/collections_data/views/aggregate-worker-metadata.json"

@@ -10,15 +10,14 @@ import pytest
 from pivot.cli import app
 from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
-from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
+from pivot.tests.models import chat_server
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
 from pivot.tests.models.coaching import asked, guidance_fields
-from pivot.tests.stores import Patient, change_rows, rewrite_manifest, table_files
+from pivot.tests.stores import Patient, change_rows, problems, rewrite_manifest, table_files
 from typer.testing import CliRunner
 
 TASKS = {"sokoban": 2, "frozenlake": 2}
@@ -31,13 +30,19 @@ def coach(body: dict[str, Any]) -> dict[str, Any]:
     return {"text": "I'd rather not say." if bad else json.dumps(guidance_fields(text, "Avoid what was fatal here."))}
 
 
+WAITS = {"pause_seconds": 0.01, "longest_pause": 0.1, "request_seconds": 30.0, "patience_seconds": 20.0}
+QUICK: dict[str, Any] = WAITS | {"cache": ""}
+"""Service settings for a server that fails often and recovers fast."""
+
+
+def tables_of(root: Path) -> dict[str, str]:
+    """Bytes of all files that must be equal, without the server's address."""
+    return {name: digest for name, digest in fingerprint(root).items() if name.endswith(".parquet")}
+
+
 def part(server: ChatServer, **service: Any) -> dict[str, Any]:
-    quick = {"cache": "", "pause_seconds": 0.01, "longest_pause": 0.05, "patience_seconds": 20.0}
-    return {"name": "openai", "options": {"model": MODEL}, "service": {**quick, "base_url": server.url, **service}}
-
-
-def problems(root: Path) -> list[str]:
-    return verify_store(root, Reporter()).problems
+    """A model behind a server that fails often and recovers fast."""
+    return chat_server.part(server, **{**QUICK, **service})
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +82,8 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
 
 def test_rejected_texts_never_reach_the_dataset(coached: tuple[Path, ChatServer]) -> None:
     root, _ = coached
-    rows = pl.concat(
-        [
-            pl.read_parquet(path)
-            for path in (root / "dataset").glob("[sf]*/*.parquet")
-            if "_episodes" not in path.parent.name
-        ]
-    )
+    paths = [each for each in root.glob("dataset/[sf]*/*.parquet") if "_episodes" not in each.parent.name]
+    rows = pl.concat(map(pl.read_parquet, paths))
     assert rows.height
     assert not rows["failure_reason"].str.contains("what was fatal here").any()  # free text of the server
 
@@ -99,20 +99,11 @@ def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer],
     patient = Patient(coached[0], tmp_path / "copy")
     name = patient.file("sokoban", "labels")
 
-    def forge(rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            row["teacher_prompt_hash"] = "0" * 32
-
-    change_rows(patient.root, name, forge)
+    change_rows(patient.root, name, lambda rows: [row | {"teacher_prompt_hash": "0" * 32} for row in rows])
     assert any("teacher_prompt_hash" in problem for problem in patient.found())
     patient.heal()
-    calls = next(path for path in (patient.root / "calls" / "sokoban").glob("*-labels-v1.parquet"))
-
-    def strange(rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            row["role"] = "student"
-
-    change_rows(patient.root, calls.relative_to(patient.root).as_posix(), strange)
+    calls = next((patient.root / "calls" / "sokoban").glob("*-labels-v1.parquet")).relative_to(patient.root).as_posix()
+    change_rows(patient.root, calls, lambda rows: [row | {"role": "student"} for row in rows])
     assert any("is none of a teacher" in problem for problem in patient.found())
 
 
@@ -126,10 +117,7 @@ def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Pat
         unusable = calls.height - load_store(tmp_path / "a").labels.filter("accepted").collect().height
         pivot.build(one, tmp_path / "b")
         assert server.log.answered - answers == unusable > 0  # only these are requested again
-        first, second = fingerprint(tmp_path / "a"), fingerprint(tmp_path / "b")
-        assert {name: digest for name, digest in first.items() if name.endswith(".parquet")} == {
-            name: digest for name, digest in second.items() if name.endswith(".parquet")
-        }
+        assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
         again = load_store(tmp_path / "b").calls.filter(pl.col("role") == "teacher").collect()
         assert again["cache_hit"].not_().sum() == unusable
 
@@ -183,14 +171,9 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         result = CliRunner().invoke(app, ["relabel", str(root), "--workers", "1", *arguments], catch_exceptions=False)
         assert result.exit_code == 0, result.output
 
-    def guidance() -> dict[str, tuple[str | None, str, list[Any]]]:
-        rows = load_store(root).labels.collect().to_dicts()
-        return {
-            row["episode_id"]: (row["guidance_prose"], row["failure_reason"], row["reject_reasons"]) for row in rows
-        }
-
-    def shown_otherwise(rows: list[dict[str, Any]]) -> None:
-        rows[0]["teacher_prompt_hash"] = "0" * 32
+    def guidance() -> dict[str, list[Any]]:
+        columns = ("episode_id", "guidance_prose", "failure_reason", "reject_reasons")
+        return {key: texts for key, *texts in load_store(root).labels.select(columns).collect().rows()}
 
     with served(coach) as server:
         config = config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c")), tasks_per_shard=2)
@@ -211,7 +194,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         assert {key for key in before if before[key] != after[key]} == {key for key in before if before[key][1]}
         for name in table_files(root, "sokoban"):
             if name.startswith("labels/"):
-                change_rows(root, name, shown_otherwise)
+                change_rows(root, name, lambda rows: [rows[0] | {"teacher_prompt_hash": "0" * 32}, *rows[1:]])
         rewrite_manifest(root)
         for each in tmp_path.glob("c*"):
             each.unlink()
@@ -233,8 +216,7 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
         return result.exit_code, result.output
 
     with served(lambda body: {"text": "", "message": {"refusal": "not today"}}) as server:
-        config = config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c")))
-        pivot.build(config, root)
+        pivot.build(config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c"))), root)
         labels = load_store(root).labels.collect().height
         line = f"for {labels} of {labels} labels; most frequent reason, {labels} times: refused, such as "
         for status, said in (status_of("build", "--out", str(root)), status_of("relabel", str(root))):

@@ -28,6 +28,7 @@ FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html",
 """Faults that replace the answer to a try; ``slow`` is an answer, sent piece by piece."""
 
 _CALL = {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+_OLD_CALL = {"content": None, "function_call": {"name": "f"}}
 _LOST = "<think>lost</think><action>left</action>"
 BROKEN_OFF: dict[str, dict[str, Any]] = {
     "abort": {"text": "", "finish_reason": "abort"},
@@ -36,11 +37,7 @@ BROKEN_OFF: dict[str, dict[str, Any]] = {
     "filtered": {"text": _LOST, "finish_reason": "content_filter"},
     "tool call": {"text": "", "message": _CALL, "finish_reason": "tool_calls"},
     "tool call and stop": {"text": "", "message": _CALL, "finish_reason": "stop"},
-    "old tool call": {
-        "text": "",
-        "message": {"content": None, "function_call": {"name": "f"}},
-        "finish_reason": "stop",
-    },
+    "old tool call": {"text": "", "message": _OLD_CALL, "finish_reason": "stop"},
     "nothing": {"text": " ", "finish_reason": None},
     "typed abort": {"text": _LOST, "finish_reason": {"type": "abort", "message": "gone"}},
     "a word of nobody": {"text": _LOST, "finish_reason": "repetition"},
@@ -190,10 +187,8 @@ class ChatServer:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         raw = await reader.readexactly(int(headers.get("content-length", 0)))
         if self.key is not None and headers.get("authorization") != self.key:
-            shown = headers.get("authorization", "nothing")
-            return await self._send(
-                writer, 401, {"error": {"message": f"wrong key: {shown}", "code": "invalid_api_key"}}
-            )
+            message = f"wrong key: {headers.get('authorization', 'nothing')}"
+            return await self._send(writer, 401, {"error": {"message": message, "code": "invalid_api_key"}})
         if (method, path) == ("GET", f"{self.prefix}/models"):
             models = {"data": [{"id": name, **self.about_model} for name in self.models]}
             return await self._send(writer, *(self.list_answer or (200, models)))
@@ -247,9 +242,8 @@ class ChatServer:
             finally:
                 self._count(-1)
         self.log.answered += 1
-        return await self._send(
-            writer, 200, completion({"model": body["model"]} | self.reply(body)), slow=fault == "slow"
-        )
+        answer = completion({"model": body["model"]} | self.reply(body))
+        return await self._send(writer, 200, answer, slow=fault == "slow")
 
     def _met(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the reply to a pre-flight check, which neither counts as a request nor gets a fault."""
@@ -264,10 +258,9 @@ class ChatServer:
 
     async def _misbehave(self, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if fault.isdigit():
-            extra = {"Retry-After": self.retry_after} if fault == "429" else {}
-            return await self._send(
-                writer, int(fault), {"error": {"message": self.refusal or f"status {fault} on purpose"}}, extra
-            )
+            header = f"Retry-After: {self.retry_after}\r\n" if fault == "429" else ""
+            error = {"message": self.refusal or f"status {fault} on purpose"}
+            return await self._send(writer, int(fault), {"error": error}, header=header)
         if fault == "hang":
             await asyncio.sleep(30)
             return False
@@ -297,29 +290,12 @@ class ChatServer:
             await writer.drain()
             self.log.endless_bytes += len(piece)
 
-    async def _send(
-        self,
-        writer: asyncio.StreamWriter,
-        status: int,
-        data: dict[str, Any],
-        extra: dict[str, str] | None = None,
-        *,
-        slow: bool = False,
-    ) -> bool:
-        return await self._raw(writer, status, json.dumps(data).encode(), extra, slow=slow)
+    async def _send(self, writer: asyncio.StreamWriter, status: int, data: dict[str, Any], **more: Any) -> bool:
+        return await self._raw(writer, status, json.dumps(data).encode(), **more)
 
-    async def _raw(
-        self,
-        writer: asyncio.StreamWriter,
-        status: int,
-        body: bytes,
-        extra: dict[str, str] | None = None,
-        *,
-        slow: bool = False,
-    ) -> bool:
-        lines = [f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(body)}"]
-        lines += [f"{name}: {value}" for name, value in (extra or {}).items()]
-        writer.write("\r\n".join([*lines, "", ""]).encode())
+    async def _raw(self, writer: Any, status: int, body: bytes, header: str = "", *, slow: bool = False) -> bool:
+        lines = (f"HTTP/1.1 {status} X", "Content-Type: application/json", f"Content-Length: {len(body)}")
+        writer.write(("\r\n".join(lines) + f"\r\n{header}\r\n").encode())
         for start in range(0, len(body), 40) if slow else [0]:
             if slow:  # before a piece: after the last one, a client asks again while this request still counts
                 await asyncio.sleep(0.01)
@@ -333,8 +309,7 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
     message = {"role": "assistant", "content": reply["text"]} | reply.get("message", {})
     choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": reply.get("finish_reason", "stop")}
     if reply.get("logprobs") is not None:
-        texts = reply.get("tokens") or ["x"] * len(reply["logprobs"])
-        pairs = zip(texts, reply["logprobs"], strict=True)
+        pairs = zip(reply.get("tokens") or ["x"] * len(reply["logprobs"]), reply["logprobs"], strict=True)
         choice["logprobs"] = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
     if reply.get("token_ids") is not None:
         choice["token_ids"] = reply["token_ids"]
@@ -342,6 +317,12 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
     usage = {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20}
     head = {"id": "x", "object": "chat.completion", "created": 0, "model": reply.get("model", MODEL)}
     return head | {"choices": [choice], "usage": usage}
+
+
+def part(server: ChatServer, **service: Any) -> dict[str, Any]:
+    """Return a policy or teacher of a config: the model of a server, without a cache."""
+    settings = {"base_url": server.url, "cache": "", **service}
+    return {"name": "openai", "options": {"model": MODEL}, "service": settings}
 
 
 def pictures_of(body: dict[str, Any]) -> list[bytes]:

@@ -117,8 +117,7 @@ def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
         expected = recomputed(
             engine, stored_request(row, prompts[row["prompt_hash"]], frames), row["response_token_ids"]
         )
-        differences = [abs(a - b) for a, b in zip(expected, row["response_logprobs"], strict=True)]
-        worst = max(worst, *differences)
+        worst = max(worst, *[abs(a - b) for a, b in zip(expected, row["response_logprobs"], strict=True)])
     return worst
 
 
@@ -139,8 +138,7 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
             assert readable(tokenizer, row["response_token_ids"]) == row["response"].replace("\ufffd", "")
     assert labels.height == episodes["failed"].sum() > 0
     assert labels["pivot_step"].null_count() == 0
-    calls = store.calls.collect()
-    assert calls.filter(pl.col("role") == "student").height == steps.height
+    assert store.calls.collect().filter(pl.col("role") == "student").height == steps.height
     return labels
 
 

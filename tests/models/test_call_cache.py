@@ -8,8 +8,7 @@ import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
 from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.cache_victim import store_answers
-from pivot.tests.models.chat_server import MODEL, served
+from pivot.tests.models.chat_server import MODEL, part, served
 
 MESSAGES = ({"role": "user", "content": [{"type": "text", "text": "go"}, {"type": "image", "frame_id": "f1"}]},)
 REQUEST = ChatRequest(
@@ -51,12 +50,8 @@ HARD = "a\x00b \ud800 <think>\u202e</think> 😀 \x1b[31m"
 class FakeModel(ChatModel):
     """A model that answers from a list and counts."""
 
-    def __init__(
-        self, answers: Sequence[ChatAnswer | Exception], revision: str | None = None, root: str | None = None
-    ) -> None:
-        self.left = list(answers)
-        self.revision = revision
-        self.root = root
+    def __init__(self, answers: list[Any], revision: str | None = None, root: str | None = None) -> None:
+        self.left, self.revision, self.root = answers, revision, root
 
     async def served_as(self) -> str | None:
         return self.root
@@ -76,24 +71,15 @@ def ask(path: Path, model: FakeModel, *requests: ChatRequest, refresh: bool = Fa
     """Ask through the cache at ``path``, opened and closed."""
 
     async def all_of_them() -> list[ChatAnswer]:
-        cached = CachedModel(model, CallCache(path), refresh=refresh)
-        try:
+        async with aclosing(CachedModel(model, CallCache(path), refresh=refresh)) as cached:
             return [await cached.answer(request) for request in requests]
-        finally:
-            await cached.aclose()
 
     return asyncio.run(all_of_them())
 
 
 def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
-    call = {
-        "attempts": 3,
-        "latency": 1.5,
-        "prompt_tokens": 10,
-        "completion_tokens": 2,
-        "cost": 0.5,
-        "model_revision": "r1",
-    }
+    call: dict[str, Any] = {"attempts": 3, "latency": 1.5, "prompt_tokens": 10, "completion_tokens": 2, "cost": 0.5}
+    call["model_revision"] = "r1"
     first = ChatAnswer(HARD, "length", (1, 2), (-0.5, -1.5), call=call)
     (paid,) = ask(tmp_path / "c", FakeModel([first]), REQUEST)
     (free,) = ask(tmp_path / "c", FakeModel([]), REQUEST)
@@ -116,8 +102,7 @@ def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
     ],
 )
 def test_everything_that_decides_the_answer_is_in_the_key(tmp_path: Path, change: dict[str, Any]) -> None:
-    other = replace(REQUEST, **change)
-    answers = ask(tmp_path / "c", FakeModel([ChatAnswer("a"), ChatAnswer("b")]), REQUEST, other)
+    answers = ask(tmp_path / "c", FakeModel([ChatAnswer("a"), ChatAnswer("b")]), REQUEST, replace(REQUEST, **change))
     assert [answer.text for answer in answers] == ["a", "b"]
 
 
@@ -145,11 +130,10 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
 def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
     """Answers of servers that report no checkpoint are still found: their key has none."""
     path = tmp_path / "c"
-    texts = [
+    assert [
         ask(path, FakeModel([ChatAnswer(text)], root=root), REQUEST)[0].text
         for text, root in (("old", None), ("a", "runs/a"), ("b", "runs/b"), ("-", "runs/a"), ("-", None))
-    ]
-    assert texts == ["old", "a", "b", "a", "old"]
+    ] == ["old", "a", "b", "a", "old"]
     assert digest(request_facts({"model": "m"}, REQUEST)) == digest(request_facts({"model": "m"}, REQUEST, None))
     cache = CallCache(path)
     assert {(row[1], row[3]) for row in cache.counts()} == {(None, 1), ("runs/a", 1), ("runs/b", 1)}
@@ -179,10 +163,8 @@ def test_the_checkpoint_that_a_server_reports(
         return [each.getMessage() for each in caplog.records if each.name == openai_model.__name__]
 
     async def ask_twice(model: OpenAIModel) -> list[str | None]:
-        try:
+        async with aclosing(model):
             return [await model.served_as() for _ in range(2)]
-        finally:
-            await model.aclose()
 
     with served() as server:
         server.about_model = entry
@@ -250,14 +232,11 @@ def _answers(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     return [(json.loads(request), json.loads(answer)) for request, answer in rows]
 
 
-def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_store_of_a_run_asks_and_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served() as server:
         server.about_model = {"root": "runs/checkpoint-1"}
-        service = {"base_url": server.url, "cache": str(tmp_path / "c"), "price_in": 1.0, "price_out": 10.0}
-        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
-        config = config_of({"sokoban": 1}, rollouts=2, policy=part)
+        policy = part(server, cache=str(tmp_path / "c"), price_in=1.0, price_out=10.0)
+        config = config_of({"sokoban": 1}, rollouts=2, policy=policy)
         pivot.build(config, tmp_path / "first")
         requests = server.log.requests
         pivot.build(config, tmp_path / "second")
@@ -289,25 +268,21 @@ def test_one_price_alone_is_a_cost() -> None:
 def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) -> None:
     """Two servers may serve different weights under one name; only the store that asked gets its answers again."""
     with served() as server, served() as other:
-        config = {"environments": {"sokoban": {"tasks": 1}}, "rollouts": 1}
-        for url in (server.url, other.url):
-            part = {"name": "openai", "options": {"model": MODEL}}
-            part["service"] = {"base_url": url, "cache": str(tmp_path / "c")}
-            store = tmp_path / url[-8:-3]
-            pivot.build(config | {"policy": part}, store)
+        for number, each in enumerate((server, other)):
+            config = config_of(1, rollouts=1, policy=part(each, cache=str(tmp_path / "c")))
+            store = tmp_path / str(number)
+            pivot.build(config, store)
             shutil.rmtree(store)
-            pivot.build(config | {"policy": part}, store)
+            pivot.build(config, store)
         assert server.log.requests == other.log.requests > 0
         assert server.log.requests == len(load_store(store).steps.collect())
 
 
 def test_answers_of_a_named_revision_are_shared_between_servers(tmp_path: Path) -> None:
     with served() as server, served() as other:
-        config = {"environments": {"sokoban": {"tasks": 1}}, "rollouts": 1}
-        for url in (server.url, other.url):
-            part = {"name": "openai", "options": {"model": MODEL, "revision": "3f1c"}}
-            part["service"] = {"base_url": url, "cache": str(tmp_path / "c")}
-            pivot.build(config | {"policy": part}, tmp_path / url[-8:-3])
+        for number, each in enumerate((server, other)):
+            policy = part(each, cache=str(tmp_path / "c")) | {"options": {"model": MODEL, "revision": "3f1c"}}
+            pivot.build(config_of(1, rollouts=1, policy=policy), tmp_path / str(number))
         assert server.log.requests > 1
         assert other.log.requests == 0
 

@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import BROKEN, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
-from pivot.tests.models.chat_server import MODEL, ChatServer, served
+from pivot.tests.models.chat_server import MODEL, ChatServer, part, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
 from pivot.tests.models.test_call_cache import REQUEST
 
@@ -54,14 +55,11 @@ def ask(
     settings = Service(**{"base_url": server.url, "cache": "", "pause_seconds": 0.01, **service})
 
     async def run() -> list[ChatAnswer]:
-        client = OpenAIModel(model, None, settings)
-        try:
+        async with aclosing(OpenAIModel(model, None, settings)) as client:
             same = replace(REQUEST, wants_logprobs=wants_logprobs, sampling=sampling)
             requests = [replace(same, seed=seed) for seed in range(count)]
             first = [await client.answer(requests.pop(0))] if one_first else []
             return first + await asyncio.gather(*(client.answer(request) for request in requests))
-        finally:
-            await client.aclose()
 
     return asyncio.run(run())
 
@@ -78,11 +76,8 @@ def answered_by(answer: Callable[[str], bytes], query: str = "") -> ChatAnswer:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         model = OpenAIModel(MODEL, None, Service(base_url=f"http://127.0.0.1:{port}/v1{query}", cache=""))
-        async with server:
-            try:
-                return await model.answer(REQUEST)
-            finally:
-                await model.aclose()
+        async with server, aclosing(model):
+            return await model.answer(REQUEST)
 
     return asyncio.run(run())
 
@@ -104,8 +99,7 @@ def test_a_limit_that_is_not_used_does_not_grow() -> None:
 
 def test_in_flight_never_exceeds_the_cap_and_follows_a_server_that_complains() -> None:
     with served(latency=0.02, slots=8) as server:
-        answers = ask(server, 100, max_concurrency=8)
-        assert len(answers) == 100
+        assert len(ask(server, 100, max_concurrency=8)) == 100
         assert server.log.most_in_flight <= 8
 
 
@@ -169,11 +163,10 @@ def test_other_statuses_are_never_tried_again(status: str) -> None:
     with served(fault=fault) as server:
 
         async def run() -> None:
-            model = OpenAIModel(MODEL, None, Service(base_url=server.url, cache=""))
-            await model.answer(REQUEST)
-            with pytest.raises(PolicyError, match=f"refused the request .status {status}"):
-                await model.answer(replace(REQUEST, seed=8))
-            await model.aclose()
+            async with aclosing(OpenAIModel(MODEL, None, Service(base_url=server.url, cache=""))) as model:
+                await model.answer(REQUEST)
+                with pytest.raises(PolicyError, match=f"refused the request .status {status}"):
+                    await model.answer(replace(REQUEST, seed=8))
 
         asyncio.run(run())
     assert len(seen) == 2
@@ -184,11 +177,9 @@ def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None
 
         async def run() -> list[Any]:
             service = Service(base_url=server.url, cache="", pause_seconds=0.01, longest_pause=0.02, tries=4)
-            model = OpenAIModel(MODEL, None, service)
             requests = [replace(REQUEST, seed=seed) for seed in range(30)]
-            answers = await asyncio.gather(*(model.answer(each) for each in requests), return_exceptions=True)
-            await model.aclose()
-            return answers
+            async with aclosing(OpenAIModel(MODEL, None, service)) as model:
+                return await asyncio.gather(*(model.answer(each) for each in requests), return_exceptions=True)
 
         answers = asyncio.run(run())
     errors = [answer for answer in answers if isinstance(answer, Exception)]
@@ -253,8 +244,7 @@ def test_what_is_sent() -> None:
     assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (MODEL, 1.0, 1.0, 512)
     assert body["seed"] == REQUEST.seed - 7
     assert "top_k" not in body
-    picture = body["messages"][0]["content"][1]
-    assert picture == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    assert body["messages"][0]["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
 
 
 # A wrong set-up
@@ -314,14 +304,13 @@ def test_what_decides_replies_is_in_the_run_id_and_nothing_else() -> None:
 
 def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
     with served() as server:
-        part = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url, "cache": ""}}
-        first = pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
-        assert not first.already_complete
-        part["service"] = {"base_url": "http://localhost:1/v1", "max_concurrency": 2}
-        assert pivot.build(config_of(1, rollouts=1, policy=part), tmp_path).already_complete
-        part["options"] = {"model": "other"}
+        policy = part(server)
+        assert not pivot.build(config_of(1, rollouts=1, policy=policy), tmp_path).already_complete
+        policy["service"] = {"base_url": "http://localhost:1/v1", "max_concurrency": 2}
+        assert pivot.build(config_of(1, rollouts=1, policy=policy), tmp_path).already_complete
+        policy["options"] = {"model": "other"}
         with pytest.raises(PivotError, match="another config: policy"):
-            pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
+            pivot.build(config_of(1, rollouts=1, policy=policy), tmp_path)
 
 
 # Credentials
@@ -374,9 +363,7 @@ def test_a_key_in_the_query_is_refused_because_addresses_are_stored(name: str) -
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"Bearer {KEY}", f"{KEY}\x00", "schlüssel"])
-def test_a_key_that_cannot_be_sent_ends_the_run_at_once_and_is_not_shown(
-    key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_cannot_be_sent_ends_the_run_and_is_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(address.KEY_VARIABLE, key.replace("\x00", "\x01"))  # no environment holds a NUL
     with served() as server, pytest.raises(ConfigError, match="a character that no key has") as refused:
         ask(server)
@@ -400,16 +387,14 @@ def test_no_secret_lands_anywhere(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv(address.KEY_VARIABLE, KEY)
     with served(key=f"Bearer {KEY}" if right else "Bearer other") as server:
-        service = {"base_url": server.url, "cache": str(tmp_path / "calls")}
-        part = {"name": "openai", "options": {"model": MODEL}, "service": service}
+        config = config_of(1, rollouts=2, policy=part(server, cache=str(tmp_path / "calls")))
         shown = ""
         try:
-            pivot.build(config_of(1, rollouts=2, policy=part), tmp_path / "store")
+            pivot.build(config, tmp_path / "store")
         except ConfigError as error:
             shown = str(error)
         assert right is (shown == "")
         if right:
             assert {headers["authorization"] for headers in server.log.headers} == {f"Bearer {KEY}"}
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert KEY.encode() not in written
+    assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert KEY not in shown + caplog.text

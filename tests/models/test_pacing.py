@@ -50,9 +50,7 @@ def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_ro
     asyncio.run(run())
 
 
-def test_processes_that_share_slots_grow_beyond_the_number_with_which_each_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processes_that_share_slots_grow_beyond_the_number_of_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
     slots = multiprocessing.get_context("spawn").Semaphore(4 * START)
     monkeypatch.setattr(pacing, "_shared", slots)
 

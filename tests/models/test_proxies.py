@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -56,28 +56,27 @@ def proxy(status: int, headers: str = "", body: str = "<html>no way</html>") -> 
     loop.close()
 
 
+def message_of(work: Coroutine[Any, Any, Any]) -> str:
+    """Return the error of work with a server."""
+    with pytest.raises((ConfigError, ServerGoneError)) as raised:
+        asyncio.run(work)
+    assert PASSWORD not in str(raised.value)
+    return str(raised.value)
+
+
 def outcome(url: str, **service: Any) -> str:
     """Return the error of a first request, within the time that a user waits."""
 
     async def ask() -> None:
-        model = OpenAIModel(MODEL, None, Service(base_url=url, cache="", **service))
-        try:
+        async with contextlib.aclosing(OpenAIModel(MODEL, None, Service(base_url=url, cache="", **service))) as model:
             await model.answer(replace(REQUEST))
-        finally:
-            await model.aclose()
 
-    with pytest.raises((ConfigError, ServerGoneError)) as raised:
-        asyncio.run(ask())
-    assert PASSWORD not in str(raised.value)
-    return str(raised.value)
+    return message_of(ask())
 
 
 def checked(url: str) -> str:
     """Return doctor's message about an unusable server."""
-    with pytest.raises((ConfigError, ServerGoneError)) as raised:
-        asyncio.run(server_facts(MODEL, Service(base_url=url, cache="")))
-    assert PASSWORD not in str(raised.value)
-    return str(raised.value)
+    return message_of(server_facts(MODEL, Service(base_url=url, cache="")))
 
 
 @pytest.mark.parametrize("status", [407, 403, 502])
@@ -113,9 +112,8 @@ def test_a_server_that_needs_no_proxy_is_reached_without_one(monkeypatch: pytest
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     assert proxy_of("http://127.0.0.1:8000/v1") is not None
     monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1,.inside")
-    assert [proxy_of(url) for url in ("http://127.0.0.1:8000/v1", "https://a.inside/v1", "http://localhost/v1")] == [
-        None
-    ] * 3
+    for url in ("http://127.0.0.1:8000/v1", "https://a.inside/v1", "http://localhost/v1"):
+        assert proxy_of(url) is None
     with served() as server:
         assert asyncio.run(server_facts(MODEL, Service(base_url=server.url, cache="")))["address"] == server.url
 

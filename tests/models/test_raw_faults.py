@@ -1,6 +1,7 @@
 """Whatever bytes a server sends, the outcome of a request has a type, and the run goes on or ends with a message."""
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +26,9 @@ AT_A_TIME = 40
 
 def model_for(server: RawServer, number: int) -> OpenAIModel:
     """Return a model whose patience is measured in the tries that the server saw: so load does not matter."""
-    request_seconds = 0.5 if FAULTS[number].after == "hangs" else 60.0
-    service = Service(
-        base_url=f"{server.url}/{number}/v1",
-        cache="",
-        pause_seconds=0.02,
-        longest_pause=0.1,
-        request_seconds=request_seconds,
-    )
+    waits = {"pause_seconds": 0.02, "longest_pause": 0.1}
+    waits["request_seconds"] = 0.5 if FAULTS[number].after == "hangs" else 60.0
+    service = Service(base_url=f"{server.url}/{number}/v1", cache="", **waits)
     model = OpenAIModel(MODEL, None, service)
     if FAULTS[number].kind == "again":
         model._breaker = Breaker(service.base_url, 1.5, lambda: float(server.tried[number]))
@@ -62,11 +58,10 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
         model = model_for(server, number)
         async with places:
             try:
-                return await model.answer(request_)
+                async with aclosing(model):
+                    return await model.answer(request_)
             except Exception as error:  # noqa: BLE001 - which one it is, is what is tested
                 return error
-            finally:
-                await model.aclose()
 
     outcomes, tried = asyncio.run(run())
     wrong = []
@@ -86,11 +81,9 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
 
 def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again() -> None:
     async def ask(url: str) -> Any:
-        model = OpenAIModel(CHAT_MODEL, None, Service(base_url=url, cache="", request_seconds=600.0))
-        try:
+        service = Service(base_url=url, cache="", request_seconds=600.0)
+        async with aclosing(OpenAIModel(CHAT_MODEL, None, service)) as model:
             return await model.answer(REQUEST)
-        finally:
-            await model.aclose()
 
     with served(fault=lambda key, tried: "endless") as server:
         with pytest.raises(PolicyError, match="sent an answer of more than"):

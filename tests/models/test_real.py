@@ -125,8 +125,7 @@ SCHEMA = {
 
 def test_a_schema_is_kept_by_its_own_row_alone(engine: Engine) -> None:
     free = [request_of(number, max_tokens=120) for number in range(3)]
-    kept = [replace(each, seed=each.seed + 9, json_schema=SCHEMA) for each in free]
-    together = answers(engine, *free, *kept)
+    together = answers(engine, *free, *[replace(each, seed=each.seed + 9, json_schema=SCHEMA) for each in free])
     assert [each.token_ids for each in together[:3]] == [answers(engine, each)[0].token_ids for each in free]
     values = [json.loads(each.text) for each in together[3:]]
     for value in values:
@@ -148,12 +147,10 @@ def test_every_row_ends_at_its_own_limit(engine: Engine) -> None:
 def test_a_request_that_cannot_be_shown_fails_alone(engine: Engine) -> None:
     good, bad = request_of(1), request_of(2)
     key, frame = next(iter(bad.images.items()))
-    broken = replace(bad, images={key: replace(frame, image=b"no picture")})
-    first, second = engine.answer([broken, good])
+    first, second = engine.answer([replace(bad, images={key: replace(frame, image=b"no picture")}), good])
     assert isinstance(first, PolicyError) and "cannot be shown" in str(first)
     assert isinstance(second, ChatAnswer)
-    too_long = request_of(3, text="look " * 40_000)
-    first, second = engine.answer([too_long, good])
+    first, second = engine.answer([request_of(3, text="look " * 40_000), good])
     assert isinstance(first, PolicyError) and "exceed" in str(first)
     assert isinstance(second, ChatAnswer)
 
@@ -194,8 +191,7 @@ def test_the_revision_of_a_folder_is_its_content(folder: Path, tmp_path: Path) -
 
 
 def test_processors_without_torchvision(folder: Path) -> None:
-    processor = load_processor(str(folder), "qwen2_5_vl")
-    assert type(processor).__name__ == "Qwen2_5_VLProcessor"
+    assert type(load_processor(str(folder), "qwen2_5_vl")).__name__ == "Qwen2_5_VLProcessor"
     assert image_text_class("qwen3_vl").__name__ == "Qwen3VLProcessor"
     if not has_torchvision():
         with pytest.raises(ConfigError, match="need torchvision"):
@@ -278,6 +274,5 @@ def test_the_pipeline_with_the_model_behind_a_server(engine: Engine, tmp_path: P
             },
         )
         pivot.build(config, tmp_path / "store")
-    labels = assert_right_records(tmp_path / "store", engine.processor.tokenizer)
-    assert not labels["accepted"].any()
+    assert not assert_right_records(tmp_path / "store", engine.processor.tokenizer)["accepted"].any()
     assert largest_difference(tmp_path / "store", engine) < 1e-3

@@ -85,8 +85,7 @@ def test_the_pipeline_over_the_server(url: str, engine: Engine, tmp_path: Path) 
     print(f"largest difference of a log-probability to transformers: {worst:.1e}")  # noqa: T201 - a figure to report
     assert worst < TOLERANCE
     # Structured output gives random words the right form; filters still judge their content.
-    answers = load_store(root).calls.filter(pl.col("role") == "teacher").collect()
-    assert answers.height >= labels.height
+    assert load_store(root).calls.filter(pl.col("role") == "teacher").collect().height >= labels.height
     kinds = [reason["kind"] for row in labels["reject_reasons"] for reason in row if reason["name"] == "teacher"]
     assert "not_json" not in kinds
     for row in labels.filter(pl.col("accepted")).to_dicts():
@@ -106,7 +105,6 @@ def test_seeds_are_obeyed_by_the_server(url: str, engine: Engine) -> None:
     assert [each.token_ids for each in there] == [each.token_ids for each in again]
     for request, answer in zip(requests, there, strict=True):
         if not names_a_picture(engine, answer.token_ids):
-            expected = recomputed(engine, request, list(answer.token_ids))
-            assert answer.logprobs == pytest.approx(expected, abs=TOLERANCE)
+            assert answer.logprobs == pytest.approx(recomputed(engine, request, list(answer.token_ids)), abs=TOLERANCE)
         assert answer.finish_reason == CUT or answer.token_ids[-1] == engine.processor.tokenizer.eos_token_id
         assert answer.text.replace("\ufffd", "") == readable(engine.processor.tokenizer, answer.token_ids)

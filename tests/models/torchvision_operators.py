@@ -29,8 +29,7 @@ class DeclareOperators(importlib.abc.MetaPathFinder):
         del path, target
         # While torch is imported, a caller may only check whether torchvision exists.
         if fullname == "torchvision" and not _declared and "torch.library" in sys.modules:
-            torch = sys.modules["torch"]
-            library = torch.library.Library("torchvision", "DEF")
+            library = sys.modules["torch"].library.Library("torchvision", "DEF")
             for name in ("nms", "qnms"):
                 library.define(name + SIGNATURE)
             _declared.append(library)
