@@ -1,6 +1,7 @@
 """Functions that run commands in the test's own process and return their output or error."""
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,12 @@ from pivot.cli.from_config import Form, from_config
 from pivot.core.errors import PivotError
 from pivot.datasets.store.config import RunConfig
 from typer.testing import CliRunner
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command of the command line with its words."""
+    for name, each in group.commands.items():
+        yield from commands(each, (*path, name)) if hasattr(each, "commands") else [((*path, name), each)]
 
 
 def run(*arguments: str | Path) -> str:

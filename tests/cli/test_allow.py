@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pivot
@@ -23,7 +22,7 @@ from pivot.environments.gym import GymConfig
 from pivot.environments.svg import SvgConfig
 from pivot.insight.report.serve import ViewServer
 from pivot.solvers.closure.game import Level
-from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.cli.command_line import commands, error_of, run
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -104,12 +103,6 @@ def stranger(built: Stranger, tmp_path: Path) -> Iterator[Stranger]:
     shutil.copytree(built.store, tmp_path / "store")
     yield Stranger(tmp_path / "store", built.marker)
     built.forget()
-
-
-def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command of the command line."""
-    for name, each in group.commands.items():
-        yield from commands(each, (*path, name)) if hasattr(each, "commands") else [((*path, name), each)]
 
 
 STORE, OUT = "{store}", "{out}"

@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pivot.cli.from_config import Form
 from pivot.cli.help_texts import SCREEN, help_text
 from pivot.core.plugins import Settings
 from pivot.docs.assets.reference_pages import PAGES
-from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.cli.command_line import commands, error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, files_of
 from pydantic import Field
 from typer.core import TyperArgument
@@ -143,15 +142,7 @@ def test_the_console_script_is_the_same_program() -> None:
     assert shown.stdout == f"pivot {pivot.__version__}\n"
 
 
-def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from _commands(command, (*path, name))
-        else:
-            yield (*path, name), command
-
-
-HELPED = dict(_commands(typer.main.get_group(app)))
+HELPED = dict(commands(typer.main.get_group(app)))
 
 
 class Trained(Settings):
@@ -214,9 +205,8 @@ def test_the_help_fits_on_a_screen_and_names_the_whole_one(path: tuple[str, ...]
 
 
 def test_the_configuration_page_describes_each_setting_once() -> None:
-    lines = [
-        line for line in (PAGES / "configuration.md").read_text(encoding="utf-8").splitlines() if line.startswith("- ")
-    ]
+    text = (PAGES / "configuration.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^- .*", text, re.MULTILINE)
     assert [line for line in lines if not re.fullmatch(r"- `[^`]+`(, `[^`]+`)* \(.+?\): .+\.", line)] == []
     assert [line for line in lines if re.search(r"``|:\w+:`|\( |\(\)", line)] == []
     assert len({*lines}) == len(lines)

@@ -20,14 +20,14 @@ from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of
 from pivot.tests.flow_runs import pivot as command
 from pivot.tests.flows.test_writers import coach
-from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, part, served, walker
 from pivot.tests.stores import Rows, change_rows, rewrite_manifest, table_files
 from typer.testing import CliRunner
 
 LINK = "see https://evil.invalid/[link=https://evil.invalid]here[/link]"
 HOSTILE = "a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \\[x]"
 TEXT = f"{LINK} {HOSTILE}"
-QUICK = {"tries": 1, "pause_seconds": 0.01, "longest_pause": 0.02, "patience_seconds": 5.0}
+QUICK: dict[str, Any] = {"tries": 1, "pause_seconds": 0.01, "longest_pause": 0.02, "patience_seconds": 5.0}
 
 
 def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
@@ -48,15 +48,18 @@ def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
     return {"text": json.dumps(fields | {"prose": f"Avoid [bold]that[/] \x1b[31m.\r\n✓ {LINK}"})}
 
 
+Talkative = tuple[Path, ChatServer, ChatServer]
+
+
 @pytest.fixture(scope="module")
-def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ChatServer, ChatServer]]:
+def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Talkative]:
     """A store of hostile replies, guidance and errors, with its call cache, and the servers that sent them."""
     folder = tmp_path_factory.mktemp("talkative")
     with served(hostile_player) as player, served(hostile_coach) as writer:
         player.about_model = writer.about_model = {"root": TEXT, "parent": HOSTILE}
         player.refusal, player.fault = TEXT, lambda key, tried: "422" if number_of(key) % 7 == 0 else None
-        services = [QUICK | {"cache": str(folder / "calls.sqlite"), "base_url": each.url} for each in (player, writer)]
-        policy, teacher = ({"name": "openai", "options": {"model": MODEL}, "service": each} for each in services)
+        quick = QUICK | {"cache": str(folder / "calls.sqlite")}
+        policy, teacher = part(player, **quick), part(writer, **quick)
         pivot.build(config_of({"sokoban": 2}, rollouts=4, policy=policy, teacher=teacher), folder / "store")
         yield folder, player, writer
 
@@ -71,15 +74,14 @@ def obeys_nothing(output: str) -> None:
 def shown(*arguments: str | Path) -> str:
     """Return the output of a command, with the line of its error."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
+    output = result.output
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         assert isinstance(result.exception, pivot.PivotError), result.exception
         with out.capture() as caught:
             out.print(str(result.exception))
-        result_text = result.output + caught.get()
-    else:
-        result_text = result.output
-    obeys_nothing(result_text)
-    return result_text
+        output += caught.get()
+    obeys_nothing(output)
+    return output
 
 
 COMMANDS = (
@@ -97,11 +99,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize(("line", "says"), COMMANDS, ids=[line.partition(" ")[0] for line, _ in COMMANDS])
 def test_every_command_that_reads_a_store(
-    talkative: tuple[Path, ChatServer, ChatServer],
-    line: str,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    talkative: Talkative, line: str, says: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(out, "width", 4000)
     folder = talkative[0]
@@ -111,7 +109,7 @@ def test_every_command_that_reads_a_store(
     assert says.replace("STORE", places["STORE"]) in shown(*(places.get(word, word) for word in line.split()))
 
 
-def test_peek_at_every_episode(talkative: tuple[Path, ChatServer, ChatServer]) -> None:
+def test_peek_at_every_episode(talkative: Talkative) -> None:
     """Failures with guidance, with a refusal in its place, and episodes that a server's error ended."""
     root = talkative[0] / "store"
     episodes = pivot.load_store(root).episodes.collect()
@@ -120,7 +118,7 @@ def test_peek_at_every_episode(talkative: tuple[Path, ChatServer, ChatServer]) -
     assert any("https://evil.invalid/[link=https://evil.invalid]here[/link]" in text for text in texts)
 
 
-def test_doctor(talkative: tuple[Path, ChatServer, ChatServer], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor(talkative: Talkative, monkeypatch: pytest.MonkeyPatch) -> None:
     _, player, _ = talkative
     monkeypatch.setattr(out, "width", 4000)
     said = shown("doctor", "--base-url", player.url, "--model", MODEL)
@@ -130,15 +128,12 @@ def test_doctor(talkative: tuple[Path, ChatServer, ChatServer], monkeypatch: pyt
     assert LINK in shown("doctor", "--base-url", player.url, "--model", MODEL)
 
 
-def test_errors_of_build_and_relabel(
-    talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_build_and_relabel(talkative: Talkative, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = talkative[0] / "store"
     with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
         server.refusal = TEXT
-        part = {"name": "openai", "options": {"model": MODEL}, "service": {"cache": "", "base_url": server.url}}
         with pytest.raises(pivot.PivotError) as refused:
-            pivot.build(config_of(1, policy=part), tmp_path / "new")
+            pivot.build(config_of(1, policy=part(server)), tmp_path / "new")
         address = ["--writer-model", MODEL, "--writer-service", f"base_url={server.url}"]
         address += ["--writer-service", "cache=", "--writer-set", "revision=r2"]
         for error in (refused.value, error_of("relabel", root, "--workers", "1", *address)):
@@ -149,7 +144,7 @@ def test_errors_of_build_and_relabel(
             assert said.count("\n") == 1
 
 
-def test_the_end_of_a_build(talkative: tuple[Path, ChatServer, ChatServer], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_of_a_build(talkative: Talkative, capsys: pytest.CaptureFixture[str]) -> None:
     result = result_of(Store.open(talkative[0] / "store"))
     assert result is not None
     with pytest.raises(typer.Exit):  # some episodes are pending
@@ -161,7 +156,7 @@ def test_the_end_of_a_build(talkative: tuple[Path, ChatServer, ChatServer], caps
 
 @pytest.mark.long
 @pytest.mark.parametrize("refusing", [True, False])
-def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_path: Path, *, refusing: bool) -> None:
+def test_the_whole_command(talkative: Talkative, tmp_path: Path, *, refusing: bool) -> None:
     """Run it with the flow engine, worker processes and their logs."""
     _, player, writer = talkative
     with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
@@ -184,10 +179,9 @@ KEPT = {"episode_id", "env", "env_config", "initial_state", "info", "status", "f
 def _says(output: str, *, lines: bool = False) -> None:
     """Check that the output shows the hostile text literally; table cells may have several lines."""
     flat = "".join(output.split())
-    for part in SHOWN.split(r"\n") if lines else [SHOWN]:
-        assert "".join(part.split()) in flat, output
-    for character in output:
-        assert character.isprintable() or character == "\n", f"{character!r} in {output!r}"
+    for piece in SHOWN.split(r"\n") if lines else [SHOWN]:
+        assert "".join(piece.split()) in flat, output
+    obeys_nothing(output)
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +226,7 @@ def test_peek(hostile: Path) -> None:
 def test_verify(hostile: Path) -> None:
     result = CliRunner().invoke(app, ["verify", str(hostile), "--workers", "1"])
     assert "✗" in result.output
-    for character in result.output:
-        assert character.isprintable() or character == "\n", f"{character!r}"
+    obeys_nothing(result.output)
     assert "\n✓" not in result.output
     assert "[bold red]" in result.output
 

@@ -8,10 +8,8 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import pivot
 import pyarrow.parquet as pq
 import pytest
 import typer
@@ -27,18 +25,10 @@ from pivot.flows.pipeline import COUNTS, BuildResult
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import assert_whole, config_of, files_of
-from pivot.tests.stores import Rows, change_rows, rewrite_manifest
+from pivot.tests.stores import Rows, built_once, change_rows, rewrite_manifest
 from typer.testing import CliRunner
 
-CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ``CONFIG``; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("cli") / "store"
-    pivot.build(CONFIG, root)
-    return root
+built = built_once(config_of({"sokoban": 2, "frozenlake": 2}))
 
 
 @pytest.fixture
@@ -50,18 +40,11 @@ def store(built: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("missing", ["ray", "distributed"])
 def test_doctor_says_that_an_engine_is_missing(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["pivot.cli.doctor"], "installed", lambda package: package != missing)
-    rows = {
-        name: (str(state), fix)
-        for group, name, state, fix in map(_cells, sys.modules["pivot.cli.doctor"]._plugins()[0])
-        if group == "engines"
-    }
+    shown = sys.modules["pivot.cli.doctor"]._plugins()[0]
+    rows = {str(name): (str(state), str(fix)) for group, name, state, fix in shown if str(group) == "engines"}
     engine = {"ray": "ray", "distributed": "dask"}[missing]
     assert rows.pop(engine) == ("missing", f"needs {missing}: pip install 'pivot-vlm[{engine}]'")
     assert set(rows.values()) == {("ok", "")}
-
-
-def _cells(row: list[Any]) -> tuple[str, ...]:
-    return tuple(map(str, row))
 
 
 def test_the_hint_of_peek_can_be_pasted(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from pivot.models.extras import install_line, look_for, need
 from pivot.models.openai.failures import connection_failure
 from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
-from pivot.tests.models.chat_server import MODEL, served
+from pivot.tests.models.chat_server import MODEL, part, served
 from typer.testing import CliRunner
 
 H100 = Gpu("H100", 80.0)
@@ -141,8 +141,7 @@ def test_doctor_and_builds_accept_a_server_without_a_list_of_models(answer: tupl
     with served(lambda body: able(body) | {"text": "<action>up</action>"}) as server:
         server.list_answer = answer
         assert facts_of(server.url)["log-probabilities"] == "with token ids"
-        policy = {"name": "openai", "options": {"model": MODEL}, "service": {"base_url": server.url, "cache": ""}}
-        assert pivot.build(config_of({"frozenlake": 1}, rollouts=2, policy=policy), tmp_path / "store").is_whole
+        assert pivot.build(config_of({"frozenlake": 1}, rollouts=2, policy=part(server)), tmp_path / "store").is_whole
 
 
 @pytest.fixture
@@ -286,17 +285,13 @@ def test_a_missing_extra_is_named_with_its_install_line() -> None:
 
 @pytest.mark.parametrize("name", ["transformers", "openai"])
 def test_a_model_whose_extra_is_missing_is_refused_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(module: str) -> None:
-        return None
-
-    monkeypatch.setattr("pivot.models.extras.find_spec", nothing)
-    environments = {"sokoban": {"tasks": 1, "settings": {}}}
+    monkeypatch.setattr("pivot.models.extras.find_spec", lambda module: None)
     for role in ("policy", "teacher"):
         part = {"name": name, "options": {"model": "some/model"}}
         with pytest.raises(PluginError, match=re.escape(f"pip install 'pivot-vlm[{name}]'")):
-            Run(make_config({"environments": environments, role: part})).check_parts()
+            Run(make_config(config_of(1, **{role: part}))).check_parts()
         with pytest.raises(ConfigError, match="no model named"):
-            Run(make_config({"environments": environments, role: {"name": name}}))
+            Run(make_config(config_of(1, **{role: {"name": name}})))
 
 
 @pytest.mark.parametrize("value", [5.0, True, "-0.5"])
