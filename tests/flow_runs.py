@@ -87,6 +87,18 @@ pivot = partial(python, MAIN)
 """Run the command line in a separate process, without a terminal."""
 
 
+def begun(*arguments: object, env: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+    """Start the command line in a separate process, and do not wait for its end."""
+    return subprocess.Popen(
+        [*CLI, *map(str, arguments)],
+        env=clean_environment() | dict(env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
 def clean_environment() -> dict[str, str]:
     """Return this process's variables without variables that affect Prefect or the output."""
     dropped = ("PREFECT_", "COLUMNS", "FORCE_COLOR", "NO_COLOR")

@@ -142,8 +142,7 @@ def test_every_variable_is_read_by_a_program() -> None:
     files = "compose.yaml pivot.yaml Dockerfile pivot.env.example pivot-server.service"
     assert {file for file, _ in named} == {*files.split()}
     assert [each for each in named if each[1] not in ours | prefect | FOREIGN] == []
-    assert "PREFECT_SERVER_API_AUTH_STRING" in prefect
-    assert "PREFECT_SERVER_API_AUTH" not in prefect
+    assert "PREFECT_SERVER_API_AUTH_STRING" in prefect and "PREFECT_SERVER_API_AUTH" not in prefect
 
 
 def test_the_dashboard_shows_every_gauge_and_nothing_else() -> None:

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from pivot.core.identity import derive_seed
 from pivot.datasets.store.store import Store
 from pivot.flows.metrics import FOLDER
 from pivot.tests.flow_runs import (
-    CLI,
     PATIENCE,
     assert_whole,
+    begun,
     clean_environment,
     config_of,
     fingerprint,
@@ -69,10 +68,8 @@ class Served(PrefectApi):
             each | {"parameters": PARAMETERS.get(each["name"], each["parameters"])} for each in SHIPPED["deployments"]
         ]
         (folder / "prefect.yaml").write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
-        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(folder / "prefect.yaml"), *options]
-        self.process = subprocess.Popen(
-            [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        serve = ["deploy", "--serve", "--port", self.port, "--to", folder / "prefect.yaml", *options]
+        self.process = begun(*serve, env=env)
         self.env = env | {"PREFECT_API_URL": self.url}
 
     def __enter__(self) -> "Served":

@@ -163,10 +163,6 @@ def blind(body: dict[str, Any]) -> dict[str, Any]:
     return both(body) | {"prompt_tokens": 20 + sum(map(len, texts)) // 4}
 
 
-def prose(body: dict[str, Any]) -> dict[str, Any]:
-    return {"text": "Look where you push."}
-
-
 @dataclass(frozen=True)
 class Mistake:
     """One mistake of a server or of its configuration."""
@@ -223,7 +219,10 @@ MISTAKES = {
     "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}, roles=("teacher",)),
     "no JSON": Mistake(
         r"answers no JSON where guidance is asked for.*structured output",
-        server={"reply": prose, "unknown_fields": frozenset({"response_format"})},
+        server={
+            "reply": lambda body: {"text": "Look where you push."},
+            "unknown_fields": frozenset({"response_format"}),
+        },
         roles=("teacher",),
     ),
     "always an error": Mistake(
@@ -268,8 +267,7 @@ def test_a_wrong_set_up_stops_the_run_before_anything_is_made(name: str, role: s
     assert "\n" not in str(stopped.value)
     if role == "teacher":
         assert " --model" not in str(stopped.value) and " --base-url" not in str(stopped.value)
-    assert not (tmp_path / "store" / "run.json").exists()
-    assert not list((tmp_path / "store").rglob("*.parquet"))
+    assert not [*tmp_path.rglob("run.json"), *tmp_path.rglob("*.parquet")]
 
 
 def test_a_key_with_a_line_end_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from pivot.datasets.store.config import env_config, make_config
 from pivot.flows.engines.base import WorkerPool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
 from pivot.flows.pipeline import build_store
-from pivot.flows.running import pool_of
+from pivot.flows.running import Running, pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.flows.test_labelling import both
 from pivot.tests.flows.test_writers import part
@@ -157,9 +157,8 @@ def test_a_dead_node_costs_its_shards(two_nodes: Any, whole: dict[str, str], tmp
         before.update(_finished(tmp_path / "store"))
         two_nodes.remove_node(second, allow_graceful=False)
 
-    with pool_of(
-        {"engine": "ray", "address": two_nodes.address, "workers": 0}, ["sokoban"], tmp_path / "store"
-    ) as pool:
+    running: Running = {"engine": "ray", "address": two_nodes.address, "workers": 0}
+    with pool_of(running, ["sokoban"], tmp_path / "store") as pool:
         _build(pool, tmp_path / "store", AfterShards(3, kill))
     two_nodes.add_node(**NODE)
     _assert_equal_and_kept(tmp_path / "store", whole, before)
@@ -253,14 +252,8 @@ def test_a_wrong_address_is_reported_in_seconds(engine: str, address: str, messa
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         began = time.monotonic()
-        with (
-            pytest.raises(PivotError, match=message),
-            pool_of(
-                {"engine": engine, "address": address.format(port=server.server_port), "workers": 0},
-                ["sokoban"],
-                tmp_path,
-            ),
-        ):
+        running: Running = {"engine": engine, "address": address.format(port=server.server_port), "workers": 0}
+        with pytest.raises(PivotError, match=message), pool_of(running, ["sokoban"], tmp_path):
             pass
         server.shutdown()
     assert time.monotonic() - began < 60
@@ -271,10 +264,8 @@ def test_a_missing_package_is_reported_with_the_line_that_installs_it(
     engine: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with (
-        pytest.raises(PivotError, match=rf"pip install 'pivot-vlm\[{engine}\]'"),
-        pool_of({"engine": engine, "workers": 0}, [], tmp_path),
-    ):
+    missing = pytest.raises(PivotError, match=rf"pip install 'pivot-vlm\[{engine}\]'")
+    with missing, pool_of({"engine": engine, "workers": 0}, [], tmp_path):
         pass
 
 

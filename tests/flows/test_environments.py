@@ -262,11 +262,9 @@ def test_relabelling_changes_the_mode_names_of_targets_only(stores: dict[str, Pa
         old = before[episode]
         assert target_of(old)["failure_mode"] == old["failure_mode"] == row["failure_mode"]
         assert target_of(row) == target_of(old) | {"failure_mode": "timeout"}
-        assert row["failure_mode_id"] == old["failure_mode_id"]
-        assert row["certificate"] == old["certificate"]
+        assert all(row[name] == old[name] for name in ("failure_mode_id", "certificate"))
         text = row["prompt"][0]["content"][1]["text"]
-        assert "exactly one of: timeout, deadlock." in text
-        assert "stagnation" not in text
+        assert "exactly one of: timeout, deadlock." in text and "stagnation" not in text
     assert "use the paper's words, timeout and deadlock" in (root / "dataset/README.md").read_text()
     assert "paper's words" not in (stores["svg"] / "dataset/README.md").read_text()
 

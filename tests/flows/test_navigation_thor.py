@@ -240,8 +240,7 @@ def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[st
     config = make_config({"environments": {"navigation": thor_run(files, 6)}})
     Run(config).check()
     Run(config).check()
-    assert len(unity.controllers) == 1
-    assert unity.alive == 0
+    assert (len(unity.controllers), unity.alive) == (1, 0)
 
 
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:

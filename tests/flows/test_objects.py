@@ -62,8 +62,7 @@ def test_a_store_has_the_bytes_of_a_local_one(stored: Url, local: Path) -> None:
     assert promised(stored) == fingerprint(local)
     assert problems(stored) == []
     again = pivot.build(CONFIG, stored)
-    assert again.already_complete
-    assert str(again.root) == str(stored)
+    assert (again.already_complete, str(again.root)) == (True, str(stored))
 
 
 def test_a_complete_store_is_seen_by_listings(stored: Url, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,8 +188,7 @@ def test_a_line_that_is_cut_and_comes_back_is_no_matter(line: Line, s3: ObjectSe
     root = s3.store()
     line.break_at = 100_000
     pivot.build(SMALL, root)
-    assert line.breaks == 1
-    assert promised(root) == small
+    assert (line.breaks, promised(root)) == (1, small)
 
 
 ELSEWHERE = """

@@ -97,8 +97,7 @@ def test_broken_episodes_are_kept_without_labels_and_groups(tmp_path: Path, monk
     # Their steps stay as they were, and their groups lack a rollout.
     assert len(frames.steps.join(ids, on="episode_id").collect()) == 2 * len(broken)
     whole = {group for (group,) in query(tmp_path, "select group_id from groups")[1]}
-    assert whole
-    assert not whole & set(broken["group_id"])
+    assert whole and not whole & set(broken["group_id"])
     assert whole | set(broken["group_id"]) == set(frames.episodes.collect()["group_id"])
     for config in ("sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"):
         shown = pl.read_parquet(tmp_path / "dataset" / config / "*.parquet", columns=["episode_id"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,11 +45,8 @@ built, small = built_once(CONFIG), built_once(SMALL)
 
 
 def _dataset(root: Path) -> dict[str, str]:
-    return {
-        name: digest
-        for name, digest in fingerprint(root).items()
-        if name.endswith((".parquet", ".png")) and name.startswith("dataset/")
-    }
+    files = fingerprint(root).items()
+    return {name: digest for name, digest in files if re.fullmatch(r"dataset/.*\.(parquet|png)", name)}
 
 
 def _labels(root: Path) -> pl.DataFrame:
@@ -79,9 +77,8 @@ def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: P
     assert problems(store) == []
     pivot.build(CONFIG | {"log": "actions"}, tmp_path / "direct")
     assert _dataset(store) == _dataset(tmp_path / "direct")
-    records = pl.read_parquet(
-        store / "dataset/sokoban/*.parquet", columns=["actions", "action_log", "prompt"]
-    ).to_dicts()
+    columns = ["actions", "action_log", "prompt"]
+    records = pl.read_parquet(store / "dataset/sokoban/*.parquet", columns=columns).to_dicts()
     assert len(records) > 2
     for row in records:
         assert row["action_log"] == "\n".join([f"step {t}: action={action}" for t, action in enumerate(row["actions"])])

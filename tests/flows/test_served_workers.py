@@ -4,7 +4,6 @@ import asyncio
 import os
 import pickle
 import signal
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -28,7 +27,7 @@ from pivot.flows.running import pool_of
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
-from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment
+from pivot.tests.flow_runs import PATIENCE, assert_whole, begun
 from pivot.tests.flows.test_served_faults import completed, config_at, one_in_three
 from pivot.tests.flows.test_writers import tables_of
 from pivot.tests.models.chat_server import MODEL, served
@@ -199,22 +198,15 @@ def test_an_error_that_ends_the_run_ends_it_for_all(
 def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> None:
     with served(latency=0.1, slots=16) as server:
         arguments = ["build", "sokoban", "--tasks", "24", "--rollouts", "8", "--policy", "openai", "--model", MODEL]
-        command = [*CLI, *arguments, "--base-url", server.url, "--out", tmp_path / "store", "--workers", "3"]
-        process = subprocess.Popen(
-            [*map(str, command), "--no-cache", "--max-concurrency", "16"],
-            env=clean_environment() | {"OPENAI_API_KEY": "k"},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        more = ["--base-url", server.url, "--out", tmp_path / "store", "--workers", "3", "--no-cache"]
+        process = begun(*arguments, *more, "--max-concurrency", "16", env={"OPENAI_API_KEY": "k"})
         started = psutil.Process(process.pid)
         while server.log.answered < 400 and process.poll() is None:
             time.sleep(0.05)
         children = started.children(recursive=True)
         os.kill(process.pid, signal.SIGINT)
         output, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130, output + errors
-        assert "Traceback" not in output + errors
+        assert process.returncode == 130 and "Traceback" not in output + errors, output + errors
         psutil.wait_procs(children, timeout=PATIENCE)
         assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
         assert list((tmp_path / "store" / "episodes").rglob("*.parquet")), "episodes were finished by then"

@@ -232,8 +232,7 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
         before = server.log.requests
         server.reply = lambda body: {"text": json.dumps(guidance_fields(asked(body), "Avoid that."))}
         status, said = status_of("relabel", str(root), "--only-rejected")
-        assert status == 0
-        assert "no usable guidance" not in said
+        assert status == 0 and "no usable guidance" not in said
         assert load_store(root).labels.collect()["accepted"].all()
         assert server.log.requests - before == rejected.height
     assert problems(root) == []
@@ -263,8 +262,7 @@ def test_a_store_of_two_checkpoints_names_both(tmp_path: Path, monkeypatch: pyte
 )
 def test_wrong_uses_of_only_rejected_are_refused(options: tuple[str, ...], says: str, small_store: Path) -> None:
     error = error_of("relabel", small_store, "--workers", "1", *options)
-    assert says in str(error)
-    assert error.status == 2
+    assert says in str(error) and error.status == 2
 
 
 def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
