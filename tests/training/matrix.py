@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pivot.rollouts.base import Policy, TaskRollouts  # noqa: E402
 from pivot.rollouts.policies.scripted import ScriptedPolicy  # noqa: E402
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.config import RlConfig, make_rl_config  # noqa: E402
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out  # noqa: E402
 
@@ -94,6 +96,19 @@ def player(family: str) -> tuple[Any, Any]:
         vision={"window_size": 64} if family == FAMILIES[0] else {},
         deviation=DEVIATION,
     )
+
+
+def saved(family: str, folder: Path) -> Path:
+    """Save a player."""
+    for part in player(family):
+        part.save_pretrained(folder)
+    return folder
+
+
+def share(patch: pytest.MonkeyPatch, env: str, family: str) -> None:
+    """Let runs use the levels and the model of all tests, which are then made once."""
+    patch.setattr(loop, "load_weights", lambda *_: deepcopy(player(family)))
+    patch.setattr(loop, "plan_levels", lambda _: levels_of(env))
 
 
 def tokenized(env: str, family: str) -> TaskRollouts:

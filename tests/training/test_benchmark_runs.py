@@ -14,10 +14,10 @@ from pivot.core.images import decode, encode_png
 from pivot.flows import training
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
-from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
+from pivot.tests.training.benchmark_oracle import fingerprint_of
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
-from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
+from pivot.tests.training.test_benchmark_scores import Careless, check_figures
 from pivot.training.evaluation import tables
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import Benchmark, open_benchmark
@@ -54,11 +54,6 @@ def config(benchmark: Benchmark, out: Path, url: str, **fields: Any) -> dict[str
     return {"model": MODEL, "data": benchmark.root, "out": out, "service": service, "question": ("safe",)} | fields
 
 
-def cells(result: Any) -> Any:
-    """The figures of a result."""
-    return result["cells"]
-
-
 def test_a_server_and_its_file_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
     with served(knows(benchmark)) as server:
         report = run_benchmark(config(benchmark, tmp_path / "run", server.url, question=()))
@@ -87,7 +82,7 @@ def test_a_checkpoint_and_a_server_of_its_replies_have_equal_figures(benchmark: 
     replies = {benchmark.items[name].prompt: row.reply for name, row in rows.items()}
     with served(lambda body: {"text": replies[text_of(body)]}) as server:
         theirs = run_benchmark(config(benchmark, tmp_path / "served", server.url, **settings))
-    assert cells(mine.result) == cells(theirs.result)
+    assert mine.result["cells"] == theirs.result["cells"]
 
 
 def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -110,16 +105,13 @@ def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, t
             run_benchmark(config(benchmark, tmp_path, server.url, shots=1))
     with served(whole) as server:
         fresh = run_benchmark(config(benchmark, tmp_path / "fresh", server.url))
-    assert cells(fresh.result) == cells(report.result)
+    assert fresh.result["cells"] == report.result["cells"]
 
 
-def test_a_server_that_refuses_temperature_and_max_tokens_is_asked_without(
-    benchmark: Benchmark, tmp_path: Path
-) -> None:
+def test_a_server_that_refuses_fields_is_asked_without_them(benchmark: Benchmark, tmp_path: Path) -> None:
     with served(knows(benchmark), unknown_fields=frozenset({"temperature", "max_tokens", "seed"})) as server:
-        report = run_benchmark(config(benchmark, tmp_path, server.url))
-    assert report.result["usage"]["unanswered"] == 0
-    assert "temperature" in report.result["usage"]["left_out"]
+        usage = run_benchmark(config(benchmark, tmp_path, server.url)).result["usage"]
+    assert usage["unanswered"] == 0 and "temperature" in usage["left_out"]
 
 
 def test_a_run_without_any_answer_is_an_error(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -212,7 +204,7 @@ def test_a_run_needs_the_public_part_alone_and_the_maintainer_scores(benchmark: 
     file = {"predictions": tmp_path / "run" / PREDICTIONS, "out": tmp_path / "scored"}
     with pytest.raises(TrainingError, match=r"holds no private/answers.jsonl"):
         score_file(file | {"data": root})
-    assert cells(score_file(file | {"data": benchmark.root}).result) == cells(whole.result)
+    assert score_file(file | {"data": benchmark.root}).result["cells"] == whole.result["cells"]
 
 
 def test_no_level_is_in_two_items(made_benchmark: Made) -> None:
@@ -253,15 +245,20 @@ def test_a_changed_file_is_noticed(benchmark: Benchmark, tmp_path: Path, file: s
         open_benchmark(tmp_path)
 
 
-def test_a_changed_picture_is_noticed(benchmark: Benchmark, tmp_path: Path) -> None:
-    root = shutil.copytree(benchmark.root, tmp_path / "copy", ignore=shutil.ignore_patterns("store"))
-    copy = open_benchmark(root)
-    item = next(iter(copy.items.values()))
-    pixels = decode((root / item.pictures[0]).read_bytes()).copy()
+def repainted(made: Benchmark, folder: Path) -> Path:
+    """A copy of a benchmark whose first picture has another value in one pixel."""
+    copy = shutil.copytree(made.root, folder, ignore=shutil.ignore_patterns("store*"))
+    picture = copy / next(iter(made.items.values())).pictures[0]
+    pixels = decode(picture.read_bytes()).copy()
     pixels[0, 0, 0] ^= 1
-    (root / item.pictures[0]).write_bytes(encode_png(pixels))
+    picture.write_bytes(encode_png(pixels))
+    return copy
+
+
+def test_a_changed_picture_is_noticed(benchmark: Benchmark, tmp_path: Path) -> None:
+    copy = open_benchmark(repainted(benchmark, tmp_path / "copy"))
     with pytest.raises(TrainingError, match="shows other pixels"):
-        copy.pictures(item)
+        copy.pictures(next(iter(copy.items.values())))
 
 
 def test_no_item_holds_its_truth(benchmark: Benchmark) -> None:
@@ -294,11 +291,8 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: py
     assert decode((tmp_path / "table" / "table.png").read_bytes()).std() > 10
     twice = error_of("benchmark", "table", tmp_path / "oracle", tmp_path / "oracle", "--out", tmp_path / "table")
     assert "two results of the name 'oracle'" in str(twice)
-    changed = json.loads((tmp_path / "oracle" / "result.json").read_text(encoding="utf-8")) | {
-        "fingerprint": "0",
-        "name": "x",
-    }
-    (tmp_path / "other.json").write_text(json.dumps(changed), encoding="utf-8")
+    changed = json.loads((tmp_path / "oracle" / "result.json").read_text(encoding="utf-8"))
+    (tmp_path / "other.json").write_text(json.dumps(changed | {"fingerprint": "0", "name": "x"}), encoding="utf-8")
     mixed = error_of("benchmark", "table", tmp_path / "oracle", tmp_path / "other.json", "--out", tmp_path / "table")
     assert "different benchmarks" in str(mixed)
 
@@ -366,22 +360,11 @@ def test_the_fingerprint_is_that_of_an_independent_script(
 ) -> None:
     for number, made in enumerate((gym_benchmark.benchmark, benchmark)):
         assert fingerprint_of(made.root) == made.fingerprint
-        copy = shutil.copytree(made.root, tmp_path / str(number), ignore=shutil.ignore_patterns("store*"))
-        name = next(iter(made.items.values())).pictures[0]
-        pixels = decode((copy / name).read_bytes()).copy()
-        pixels[0, 0, 0] ^= 1
-        (copy / name).write_bytes(encode_png(pixels))
-        assert fingerprint_of(copy) != made.fingerprint, "it covers the pixels of every picture"
+        assert fingerprint_of(repainted(made, tmp_path / str(number))) != made.fingerprint, "of pixels, too"
 
 
 @pytest.mark.parametrize("kind", [Oracle, Careless])
-def test_every_figure_is_that_of_the_independent_scorer(
-    gym_benchmark: Made, tmp_path: Path, kind: type[Oracle]
+def test_every_figure_of_gymnasium_is_that_of_an_independent_scorer(
+    gym_benchmark: Made, tmp_path: Path, kind: Any
 ) -> None:
-    made = gym_benchmark.benchmark
-    seen = seen_figures(scored(tmp_path, made, kind(made))["cells"])
-    expected = figures(made.root, tmp_path / PREDICTIONS)
-    assert seen.keys() == expected.keys() and seen
-    for key, value in expected.items():
-        assert seen[key][0] == pytest.approx(value[0], abs=1e-12), key
-        assert seen[key][1:] == pytest.approx(value[1:], abs=1e-3), key  # our Student's t is rounded
+    check_figures(tmp_path, gym_benchmark.benchmark, kind(gym_benchmark.benchmark))

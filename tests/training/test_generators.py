@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from copy import deepcopy
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -64,11 +63,8 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def config(outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run of two updates that generates with the engine from outside."""
-    monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
-    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-    for part in matrix.player(FAMILY):
-        part.save_pretrained(tmp_path / "model")
-    config = matrix.config_of("frozenlake", "mp", str(tmp_path / "model"))
+    matrix.share(monkeypatch, "frozenlake", FAMILY)
+    config = matrix.config_of("frozenlake", "mp", str(matrix.saved(FAMILY, tmp_path / "model")))
     return make_rl_config(config.model_dump() | {"engine": "one-copy", "updates": 2, "validation_episodes": 4})
 
 

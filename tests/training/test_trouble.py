@@ -16,7 +16,6 @@ from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import journal, loop
-from pivot.training.policy_rl.levels import Levels
 
 SafetensorError: Any = pytest.importorskip("safetensors").SafetensorError
 modeling_utils: Any = pytest.importorskip("transformers.modeling_utils")
@@ -25,31 +24,37 @@ pytestmark = pytest.mark.train
 FAMILY = "qwen2_5_vl"
 
 
+class Runs:
+    """Runs of one update in a folder, with the model and levels of other tests."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, player: Path, out: Path) -> None:
+        matrix.share(patch, "frozenlake", FAMILY)
+        self.patch, self.player, self.out = patch, player, out
+
+    def train(self, arm: str = "oracle", *, resume: bool = False, **fields: Any) -> dict[str, Any]:
+        """Make one update; return its line."""
+        config = matrix.config_of("frozenlake", arm, str(self.player)).model_copy(update=fields)
+        loop.train(loop.prepare(config), self.out, resume=resume)
+        (line,) = lines_of(self.out)
+        return line
+
+    def update(self, rollouts: Sequence[TaskRollouts], arm: str = "oracle") -> tuple[dict[str, Any], bool]:
+        """Make one update from given rollouts; return its line, and whether any weight moved."""
+        self.patch.setattr(loop, "roll_out", lambda *_: deepcopy(list(rollouts)))
+        line, before, after = self.train(arm), weights_in(self.player), weights_in(self.out / "final")
+        return line, any(not torch.equal(before[name], after[name]) for name in before)
+
+
 @pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random player on disk."""
-    folder = tmp_path_factory.mktemp("player")
-    for part in matrix.player(FAMILY):
-        part.save_pretrained(folder)
-    return folder
+    return matrix.saved(FAMILY, tmp_path_factory.mktemp("player"))
 
 
-@pytest.fixture(autouse=True)
-def shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reuse the model and levels of other tests, and draw no curves."""
-    monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
-    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-
-
-def _update(
-    player: Path, out: Path, monkeypatch: pytest.MonkeyPatch, rollouts: Sequence[TaskRollouts], arm: str = "oracle"
-) -> tuple[dict[str, Any], bool]:
-    """Make one update from given rollouts; return its line, and whether any weight moved."""
-    monkeypatch.setattr(loop, "roll_out", lambda *_: deepcopy(list(rollouts)))
-    loop.train(loop.prepare(matrix.config_of("frozenlake", arm, str(player))), out)
-    (line,) = lines_of(out)
-    before, after = weights_in(player), weights_in(out / "final")
-    return line, any(not torch.equal(before[name], after[name]) for name in before)
+@pytest.fixture
+def runs(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """Runs in a new folder."""
+    return Runs(monkeypatch, saved, tmp_path / "run")
 
 
 def _only(keep: Callable[[Any], bool]) -> list[TaskRollouts]:
@@ -64,10 +69,8 @@ def _only(keep: Callable[[Any], bool]) -> list[TaskRollouts]:
 
 
 @pytest.mark.parametrize("arm", ["oracle", "mp"])
-def test_without_a_failure_there_is_nothing_to_distil_and_nothing_moves(
-    arm: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line, moved = _update(player, tmp_path / "run", monkeypatch, _only(lambda each: not each.failed), arm)
+def test_without_a_failure_there_is_nothing_to_distil_and_nothing_moves(arm: str, runs: Runs) -> None:
+    line, moved = runs.update(_only(lambda each: not each.failed), arm)
     assert line["success"] == line["zero_variance"] == 1.0
     assert line["all_failed"] == line["opd_active"] == line["grad_norm"] == 0
     for name in ("opd_gap", "opd_gate", "gap_detects_pivot", "analyzer_step_accuracy", "analyzer_unreadable"):
@@ -76,10 +79,8 @@ def test_without_a_failure_there_is_nothing_to_distil_and_nothing_moves(
 
 
 @pytest.mark.parametrize(("arm", "moves"), [("oracle", True), ("vanilla_grpo", False)])
-def test_where_all_fail_alike_only_the_distillation_teaches(
-    arm: str, moves: bool, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line, moved = _update(player, tmp_path / "run", monkeypatch, _only(lambda each: each.failed), arm)
+def test_where_all_fail_alike_only_the_distillation_teaches(arm: str, moves: bool, runs: Runs) -> None:
+    line, moved = runs.update(_only(lambda each: each.failed), arm)
     assert line["all_failed"] == line["zero_variance"] == 1.0
     assert line["success"] == line["loss_grpo"] == 0
     assert line["opd_active"] == float(moves)
@@ -87,15 +88,11 @@ def test_where_all_fail_alike_only_the_distillation_teaches(
 
 
 @pytest.mark.parametrize("arm", ["mpr", "mp_random_r"])
-def test_episodes_of_one_step_have_no_other_step_and_are_counted(
-    arm: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_episodes_of_one_step_have_no_other_step_and_are_counted(arm: str, runs: Runs) -> None:
     settings = {"size": 3, "horizon": 1}
     short = replace(matrix.levels_of("frozenlake"), config=env_config("frozenlake", settings))
-    monkeypatch.setattr(loop, "plan_levels", lambda _: short)
-    config = matrix.config_of("frozenlake", arm, str(player))
-    loop.train(loop.prepare(config.model_copy(update={"settings": settings})), tmp_path / "run")
-    (line,) = lines_of(tmp_path / "run")
+    runs.patch.setattr(loop, "plan_levels", lambda _: short)
+    line = runs.train(arm, settings=settings)
     assert line["steps"] == line["episodes"] == 4
     assert line["no_other_step"] == (4 if arm == "mp_random_r" else 0)
     assert line["opd_gap"] != 0
@@ -108,50 +105,40 @@ def _with_errors(count: int) -> list[TaskRollouts]:
     return [record]
 
 
-def test_an_episode_in_error_is_in_no_figure_but_its_own(
-    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line, _ = _update(player, tmp_path / "run", monkeypatch, _with_errors(1))
+def test_an_episode_in_error_is_in_no_figure_but_its_own(runs: Runs) -> None:
+    line, _ = runs.update(_with_errors(1))
     assert line["errors"] == 1
     assert line["episodes"] == 3
 
 
-def test_an_update_without_a_finished_episode_stops_the_run(
-    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_without_a_finished_episode_stops_the_run(runs: Runs) -> None:
     with pytest.raises(TrainingError, match=r"no episode of this update could be finished \(the lake is gone\)"):
-        _update(player, tmp_path / "run", monkeypatch, _with_errors(4))
+        runs.update(_with_errors(4))
 
 
 # Full disks
 
 
 @pytest.mark.parametrize("file", [on_disk.METRICS, journal.SAMPLES])
-def test_a_full_disk_stops_the_run_with_what_to_do(
-    file: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "run"
+def test_a_full_disk_stops_the_run_with_what_to_do(file: str, runs: Runs) -> None:
     append = journal.append
 
     def onto_a_full_disk(storage: Any, name: str, text: str) -> None:
         if name == file:
-            (out / name).symlink_to("/dev/full")
+            (runs.out / name).symlink_to("/dev/full")
         append(storage, name, text)
 
-    with monkeypatch.context() as full:
+    with runs.patch.context() as full:
         full.setattr(loop, "append", onto_a_full_disk)
         full.setattr(LocalStorage, "local_path", lambda storage, name="": storage.root / name)  # through the link
         with pytest.raises(TrainingError, match=rf"cannot write .*{file}: No space left .* with --resume"):
-            _update(player, out, monkeypatch, _only(lambda _: True))
-    (out / file).unlink()
-    loop.train(loop.prepare(matrix.config_of("frozenlake", "oracle", str(player))), out, resume=True)
-    assert [line["step"] for line in lines_of(out)] == [1]
+            runs.update(_only(lambda _: True))
+    (runs.out / file).unlink()
+    assert runs.train(resume=True)["step"] == 1
 
 
 @pytest.mark.parametrize("what", ["rollouts", "weights", "final", "checkpoint"])
-def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(
-    what: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(what: str, runs: Runs) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -162,15 +149,15 @@ def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(
 
     save = modeling_utils.safe_save_file
     if what == "checkpoint":
-        monkeypatch.setattr(torch, "save", full)
+        runs.patch.setattr(torch, "save", full)
     elif what in ("weights", "final"):
-        monkeypatch.setattr(modeling_utils, "safe_save_file", no_weights)
+        runs.patch.setattr(modeling_utils, "safe_save_file", no_weights)
     else:
-        monkeypatch.setattr("os.fsync", full)
+        runs.patch.setattr("os.fsync", full)
     with pytest.raises(PivotError, match="No space left") as raised:
-        _update(player, tmp_path / "run", monkeypatch, _only(lambda _: True))
+        runs.update(_only(lambda _: True))
     assert isinstance(raised.value, StoreError if what == "rollouts" else TrainingError)
-    assert (on_disk.last_checkpoint(on_disk.open_storage(tmp_path / "run")) is None) is (what != "final")
+    assert (on_disk.last_checkpoint(on_disk.open_storage(runs.out)) is None) is (what != "final")
 
 
 # Simulators
@@ -189,21 +176,14 @@ class Brittle(FrozenLakeEnv):
         return super().step(action)
 
 
-def _brittle() -> Levels:
-    return replace(matrix.levels_of("frozenlake"), env=Brittle)
-
-
 @pytest.mark.parametrize(("deaths", "lost"), [(1, 0), (1000, 4)])
-def test_a_simulator_that_dies_costs_its_episode_and_not_the_update(
-    deaths: int, lost: int, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Brittle, "deaths", iter([True] * deaths))
-    monkeypatch.setattr(loop, "plan_levels", lambda _: _brittle())
-    prepared = loop.prepare(matrix.config_of("frozenlake", "oracle", str(player)))
+def test_a_simulator_that_dies_costs_its_episode_and_not_the_update(deaths: int, lost: int, runs: Runs) -> None:
+    levels = replace(matrix.levels_of("frozenlake"), env=Brittle)
+    runs.patch.setattr(Brittle, "deaths", iter([True] * deaths))
+    runs.patch.setattr(loop, "plan_levels", lambda _: levels)
     if lost:
         with pytest.raises(TrainingError, match="the simulator died"):
-            loop.train(prepared, tmp_path / "run")
+            runs.train()
         return
-    loop.train(prepared, tmp_path / "run")
-    (line,) = lines_of(tmp_path / "run")
+    line = runs.train()
     assert (line["episodes"], line["errors"]) == (4, 0), "it was played again"

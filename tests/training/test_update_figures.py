@@ -1,9 +1,7 @@
 """The figures of an update, recomputed from stored rows without the product; the rollouts of a run are a store."""
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,22 +130,11 @@ FAMILY = "qwen3_vl"
 UPDATES = 3
 
 
-@contextmanager
-def _quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
-        patch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-        yield
-
-
 def _train_played(folder: Path, updates: int, *, resume: bool = False, **fields: int) -> Path:
-    model = folder / "model"
-    if not model.exists():
-        for part in matrix.player(FAMILY):
-            part.save_pretrained(model)
-    config = matrix.config_of("frozenlake", "oracle", str(model))
+    config = matrix.config_of("frozenlake", "oracle", str(matrix.saved(FAMILY, folder / "model")))
     config = config.model_copy(update={"updates": updates, "save_every": 1, **fields})
-    with _quick():
+    with pytest.MonkeyPatch.context() as patch:
+        matrix.share(patch, "frozenlake", FAMILY)
         loop.train(loop.prepare(config), folder / "run", resume=resume)
     return folder / "run" / "rollouts"
 

@@ -84,13 +84,10 @@ class StandIn(Server):
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run whose server is a stand-in."""
-    monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
-    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
+    matrix.share(monkeypatch, "frozenlake", FAMILY)
     monkeypatch.setattr(vllm, "Server", StandIn)
     monkeypatch.chdir(tmp_path)
-    for part in matrix.player(FAMILY):
-        part.save_pretrained(tmp_path / "model")
-    config = matrix.config_of("frozenlake", "mp", str(tmp_path / "model"))
+    config = matrix.config_of("frozenlake", "mp", str(matrix.saved(FAMILY, tmp_path / "model")))
     return config.model_copy(update={"engine": "vllm", "updates": 3, "validation_episodes": 4})
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -55,16 +55,15 @@ def small_lakes() -> Any:
 @pytest.fixture(scope="module")
 def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A start after a few lessons: it keeps the form and has not learned to read hints."""
-    work = tmp_path_factory.mktemp("study")
     for shares in ("SEEING", "READING"):
         small_lakes.setattr(vlm_start, shares, {"student": 1})
     small_lakes.setattr(vlm_start, "WARM_UP", 10)
     small_lakes.setattr(vlm_start, "LR", 3e-3)
     reports: list[str] = []
-    folder = work / "frozenlake" / "start"
+    folder = tmp_path_factory.mktemp("study") / "frozenlake" / "start"
     vlm_start.teach("frozenlake", folder, lessons=60, report=reports.append, records=8, shards=1, analyses=0)
     assert json.loads(reports[0])["lessons"] == 60
-    return work / "frozenlake" / "start"
+    return folder
 
 
 def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +80,7 @@ def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pyt
     whole = teach("whole", lambda _: None)
     with pytest.raises(KeyboardInterrupt, match='"lessons": 2'):
         teach("again", interrupt)
-    with pytest.raises(
-        ValueError, match=r"unfinished.pt: found lessons with .*'lessons': 4.*, expected .*'lessons': 6"
-    ):
+    with pytest.raises(ValueError, match=r"unfinished.pt: found lessons with .*'lessons': 4.*, expected .*: 6"):
         teach("again", print, lessons=6)
     again = teach("again", lambda _: None)
     assert study.digest_of(again) == study.digest_of(whole)
@@ -191,7 +188,7 @@ def test_rates_are_looked_at_on_training_levels_of_other_seeds(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "EVERY", 2)
-    monkeypatch.setattr(study, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", ThreadPoolExecutor)
     levels: list[Sequence[Task]] = []
 
     def watched(env: Any, config: Any, tasks: Sequence[Task]) -> World:
@@ -230,7 +227,7 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
         figures = {"game": job.game, "arm": job.arm, "seed": job.seed, "weight": weight, "curve": [0.2, 0.3]}
         return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1, "start": study.digest_of(job.start)}
 
-    monkeypatch.setattr(study, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", ThreadPoolExecutor)
     monkeypatch.setattr(study, "train_arm", row)
     chosen = [_job(start, arm, seed) for seed in range(2) for arm in ("vanilla_grpo", "oracle", "progress")]
     path = tmp_path / "study.jsonl"
@@ -259,11 +256,9 @@ def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
 
 def test_levels_of_all_seeds_hold_out_the_same_split(small_lakes: pytest.MonkeyPatch) -> None:
     """The start was trained on levels of seed 0, on which no other seed may measure."""
-    taught = {task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", 0)).train}
-    for seed in (1, 2):
-        assert not taught & {
-            task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", seed)).validation
-        }
+    first, *others = (plan_levels(vlm.settings_of("frozenlake", "none", seed)) for seed in range(3))
+    taught = {task.initial_state for task in first.train}
+    assert not any(task.initial_state in taught for each in others for task in each.validation)
 
 
 GAMES = {"frozenlake": {"horizon": 5, "size": 3}, "sokoban": {"horizon": 4, "max_solution": 3}}
@@ -318,16 +313,12 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("few_levels")
 def test_all_arms_of_a_seed_start_alike_and_no_other_seed_does() -> None:
-    figures = {
-        name: small.train("frozenlake", ARMS[name], 0, 4) for name in ("vanilla_grpo", "witness_pivot", "oracle_1")
-    }
-    curves = [each["curve"] for each in figures.values()]
+    made = [small.train("frozenlake", ARMS[name], 0, 4) for name in ("vanilla_grpo", "witness_pivot", "oracle_1")]
+    curves = [each["curve"] for each in made]
     assert curves[0][0] == curves[1][0] == curves[2][0]
     assert len({tuple(curve) for curve in curves}) == 3, "and then each goes its way"
-    assert small_start.LOW <= figures["oracle_1"]["train_curve"][0] <= small_start.HIGH
-    assert small.train("frozenlake", ARMS["vanilla_grpo"], 0, 4)["curve"] == curves[0], (
-        "a run is a function of its seed"
-    )
+    assert small_start.LOW <= made[2]["train_curve"][0] <= small_start.HIGH
+    assert small.train("frozenlake", ARMS["vanilla_grpo"], 0, 4)["curve"] == curves[0], "the seed decides a run"
     assert small.train("frozenlake", ARMS["vanilla_grpo"], 1, 4)["curve"][0] != curves[0][0]
 
 
@@ -400,12 +391,8 @@ def test_controls_differ_by_the_step_alone() -> None:
     arms = {**arms_of(habit=True), **ARMS}
     for name, control in CONTROLS.items():
         one, other = arms[name], arms[control]
-        assert (one.weight, one.objective, one.hint, one.corrects) == (
-            other.weight,
-            other.objective,
-            other.hint,
-            other.corrects,
-        )
+        for field in ("weight", "objective", "hint", "corrects"):
+            assert getattr(one, field) == getattr(other, field), field
         assert (one.named, one.step) != (other.named, other.step)
 
 
@@ -413,31 +400,10 @@ def test_controls_differ_by_the_step_alone() -> None:
 def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1) for seed in range(2)]
     trained: list[int] = []
-    monkeypatch.setattr(small, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(small, "ProcessPoolExecutor", ThreadPoolExecutor)
     monkeypatch.setattr(small, "_one", lambda job: trained.append(job[2]) or small.train(*job))
     path = tmp_path / "small.jsonl"
     small.run(jobs[:1], path, 1)
     small.run(jobs, path, 1)
     assert trained == [0, 1]
     assert [row["seed"] for row in Ledger(path, small.PROTOCOL).rows()] == [0, 1]
-
-
-class InThisProcess:
-    """A pool without processes."""
-
-    def __init__(self, workers: int) -> None:
-        del workers
-
-    def __enter__(self) -> "InThisProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def map(self, work: Any, items: Any) -> Any:
-        return map(work, items)
-
-    def submit(self, work: Any, item: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(work(item))
-        return done
