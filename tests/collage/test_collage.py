@@ -19,6 +19,7 @@ from pivot.collage import (
     tile_box,
 )
 from pivot.collage.compose import ACCENT, PAGE, STRIP
+from pivot.collage.figure import failure_figure
 from pivot.core.errors import ImageError
 from pivot.core.images import Frame, frame_id
 
@@ -181,3 +182,13 @@ def test_frames_inside_of_turns_follow_the_tile_of_their_step() -> None:
     assert "".join(tiles.frames) == "axybcz"
     assert tiles.labels == ("step 0", "step 0.1", "step 0.2", "step 1", "step 2", "step 2.1")
     assert "".join(tiles.steps) == "abc"
+
+
+def test_a_figure_marks_the_tile_of_the_pivot_behind_the_target() -> None:
+    frames = [noise(seed, 48, 48) for seed in range(4)]
+    tiles = episode_tiles("outcomes", frames)
+    figure = failure_figure(tiles, "svg", [], ["svg"] * len(tiles.places), pivot_step=1)
+    marked = collage(tiles.frames, tiles.labels, highlight=tiles.places[1])
+    assert tiles.places[1] != 1
+    height, width, _ = marked.shape
+    assert (figure[24 : 24 + height, 24 : 24 + width] == marked).all()

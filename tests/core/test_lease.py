@@ -1,5 +1,6 @@
 """The lock of an object store: one holder at a time, even if processes die, stall or lose answers, or clocks differ."""
 
+import os
 import random
 import subprocess
 import sys
@@ -205,3 +206,13 @@ def test_never_two_writers_by_turns_and_stalls_of_any_length(server: Server, mon
                 continue
             assert owner == who, "two write"
     assert owners == {0, 1, 2}
+
+
+def test_only_a_process_of_this_system_is_seen_to_have_ended() -> None:
+    """Process ids of another machine say nothing here: its lock has to expire."""
+    ended = Holding("t", 2**22 + 1, "1", "host", lease._machine(), 0, 60.0)
+    assert ended.is_dead
+    assert not replace(ended, machine="another boot").is_dead
+    assert not replace(ended, machine="").is_dead
+    here = os.getpid()
+    assert not replace(ended, process=here, started=lease._started(here)).is_dead

@@ -20,7 +20,7 @@ from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.labeling.analyzer import analyzer_prompt
 from pivot.labeling.base import FailedEpisode, Filter, Guidance, GuidanceRequest, GuidanceWriter, Label
-from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
+from pivot.labeling.domains.sokoban import SokobanDeadlockFilter, push_at
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import guidance_request, label_episodes
 from pivot.labeling.replay import MOST_REPLAYERS, Replays
@@ -315,3 +315,10 @@ def test_environments_are_closed_with_the_call_that_owns_them(monkeypatch: pytes
         assert len(closed) == 2, "the one that was not asked for the longest is given up"
         assert replays.of(episodes[0]) is not first
     assert len(closed) == len(made)
+
+
+@pytest.mark.parametrize(("level", "in_corner"), [("#####\n#@$ #\n##.##\n#####", True), ("#####\n#@$.#\n#####", False)])
+def test_a_box_on_a_target_in_a_corner_is_where_it_belongs(level: str, in_corner: bool) -> None:
+    push = push_at(level, ("right",))
+    assert push is not None
+    assert push.in_corner == in_corner

@@ -1,5 +1,6 @@
 """Log, prompt, guidance and filter of navigation labels, from the printed log and from random rooms."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,16 @@ def test_statements_about_the_printed_log(options: dict[str, Any], facts: list[s
     """Without a room no action is proved, and none is recommended."""
     stated, offered = kinds(printed_episode(), verdict(printed_episode(), **options))
     assert (stated[: len(facts)], offered) == (facts, [])
+
+
+@pytest.mark.parametrize("lost", [21, 22])
+def test_without_a_distance_on_both_sides_nothing_says_that_the_target_came_no_nearer(lost: int) -> None:
+    case = printed_episode()
+    log = [{**dict(each), "dist": None} if t == lost else each for t, each in enumerate(case.steps)]
+    case = replace(case, steps=log)
+    answer = verdict(case)
+    assert answer.pivot_step == 22
+    assert "no_nearer" not in kinds(case, answer)[0]
 
 
 def test_everything_offered_about_random_walks_is_true() -> None:
