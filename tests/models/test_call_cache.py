@@ -259,6 +259,19 @@ def test_a_second_store_of_a_run_asks_and_costs_nothing(tmp_path: Path, monkeypa
     assert [(run.config, roles) for run, roles in checked] == [(grown[1], {"policy": True, "writer": False})]
 
 
+def test_the_cost_of_an_answer_counts_once_and_failed_attempts_count_with_it() -> None:
+    paid = Call("r", "e", 0, "student", attempts=2, prompt_tokens=100, completion_tokens=20, cost=3.0)
+    failed = Call("r", "e", 0, "student", attempts=3, answered=False, broken_off=1)
+    from_cache = replace(paid, kept=True)
+    assert from_cache.after(paid) == paid, "the answer that the earlier run stored"
+    both = from_cache.after(failed)
+    assert (both.answered, both.attempts, both.broken_off) == (True, 5, 1)
+    assert (both.prompt_tokens, both.completion_tokens, both.cost) == (100, 20, 3.0)
+    assert paid.after(paid).cost == 6.0, "a request that was sent again is paid again"
+    from_other = replace(paid, attempts=0, cache_hit=True)
+    assert (from_other.after(failed).cost, from_other.after(failed).cache_hit) == (None, False)
+
+
 def test_one_price_alone_is_a_cost() -> None:
     assert Service(price_in=2.0).cost(1_000_000, 500_000) == 2.0
     assert Service(price_out=10.0).cost(1_000_000, 500_000) == 5.0
