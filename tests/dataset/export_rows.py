@@ -5,6 +5,7 @@ must be one that the label proves safe, a rejected one the action that it proves
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,8 +148,14 @@ def _correction(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
     if (action := facts.action(episode, reply)) != plan[place]:
         yield f"its reply has the action {action!r}, the plan has {plan[place]!r}"
     yield from _sibling(row, facts, reply)
+    steps = facts.steps[row["episode_id"]]
     if place == 0:
-        yield from _pictures(row, facts.shown(facts.steps[row["episode_id"]][row["t"]]))
+        yield from _pictures(row, facts.shown(steps[row["t"]]))
+    past = [*(step["action"] for step in steps[: label["pivot_step"]]), *plan[:place]]
+    recent = "; ".join(f"step {number}: {action}" for number, action in [*enumerate(past, 1)][-2:])
+    for shown in re.findall(r"The last ones: (.*?)\.", str(row)):
+        if shown != recent:
+            yield f"its prompt shows the past {shown!r}, expected {recent!r}"
 
 
 def _pair(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:

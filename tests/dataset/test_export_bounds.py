@@ -59,6 +59,11 @@ def test_rows_say_how_strong_their_certificate_is(stores: dict[str, Path], tmp_p
     assert {row["certificate_kind"] for row in rows} == {STRENGTH[env]}
     assert f"| {env} | {STRENGTH[env]} |" in (tmp_path / "out" / "README.md").read_text()
     assert export_problems(stores[env], tmp_path / "out") == []
+    store = Store.open(stores[env])
+    (shard,) = store.config.shards()
+    facts = Facts(store, shard)
+    assert [problem for row in rows for problem in row_problems(kind, row, facts)] == []
+    facts.close()
 
 
 @pytest.mark.parametrize("env", [env for env in STRENGTH if env != "sokoban"])
