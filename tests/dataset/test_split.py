@@ -142,6 +142,36 @@ def test_one_level_under_two_task_ids_is_on_one_side(small_store: Path, tmp_path
 LAKES = [f"SFF\nF{a}{b}\n{c}FG" for a in "FH" for b in "FH" for c in "FH"]
 
 
+def test_a_level_without_a_record_fills_no_side(small_store: Path, tmp_path: Path) -> None:
+    """The failures of the only held-out level are refused: one of the other levels has to be held out."""
+    root, env = copy_store(small_store, tmp_path / "store"), "frozenlake"
+    names = table_files(root, env)
+    level_of = {
+        row["episode_id"]: row["initial_state"]
+        for name in names
+        if name.startswith("episodes/")
+        for row in read_rows(root, name)
+    }
+    first, second, *_ = sorted(set(level_of.values()), key=level_position)
+    for name in (each for each in names if each.startswith("labels/")):
+        change_rows(
+            root,
+            name,
+            lambda rows: [row | {"accepted": row["accepted"] and level_of[row["episode_id"]] != first} for row in rows],
+        )
+    config = Store.open(root).config
+    between = (level_position(first) + level_position(second)) / 2
+    sides = _sides(Store(root, config.model_copy(update={"validation_fraction": between})), env)
+    kept = {
+        row["episode_id"]
+        for name in names
+        if name.startswith("labels/")
+        for row in read_rows(root, name)
+        if row["accepted"]
+    }
+    assert {sides[episode] for episode in kept} == {TRAIN, VALIDATION}
+
+
 @pytest.mark.parametrize("split", ["task", "episode"])
 def test_whole_episodes_follow_their_level(tmp_path: Path, split: str) -> None:
     """Episodes without a record do so, too, even of a level that records could move to the other split."""
