@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -13,12 +14,13 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import PivotError, PolicyError
 from pivot.core.images import encode_png
+from pivot.datasets.store.run import RunEnv
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.turns import Reply, Turn
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.policies.scripted import ScriptedPolicy
-from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.base import Case, Proof, Unsolved, Verdict
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.dataset.plants import change_run, rewrite_card
 from pivot.tests.stores import (
@@ -221,19 +223,36 @@ def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
 # The independent search, and real models
 
 
+@pytest.fixture
+def confused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the solvers of the puzzles confuse the modes; they agree with themselves."""
+    modes = {"timeout": "deadlock", "deadlock": "timeout", "hole": "timeout"}
+    for env in BOTH:
+        solver = plugins.load("solvers", env)
+
+        def wrong(self: Any, cases: Sequence[Case], certify: Any = solver.certify) -> list[Verdict | Unsolved]:
+            return [replace(verdict, failure_mode=modes[verdict.failure_mode]) for verdict in certify(self, cases)]
+
+        monkeypatch.setattr(solver, "certify", wrong)
+
+
+@pytest.mark.usefixtures("confused")
 @pytest.mark.parametrize("env", BOTH)
-def test_a_wrong_solver_is_caught_by_the_second_search(
+def test_a_wrong_label_that_was_too_large_for_the_build_is_refuted_later(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A solver that confuses the modes agrees with itself; the independent search refuses every label of it."""
-    solver = plugins.load("solvers", env)
-    certify = solver.certify
-    confused = {"timeout": "deadlock", "deadlock": "timeout"}
+    prover, undecided = RunEnv.prover, SimpleNamespace(prove=lambda *_: Proof(undecided="too large"))
+    monkeypatch.setattr(RunEnv, "prover", lambda self, quick=False: undecided if quick else prover(self))
+    root = build_tiny(tmp_path / "store", env)
+    labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
+    assert labels and {label["proved"] for label in labels} == {None}
+    assert sum("failure_mode" in problem for problem in problems(root)) == len(labels)
 
-    def wrong(self: Any, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
-        return [replace(verdict, failure_mode=confused[verdict.failure_mode]) for verdict in certify(self, cases)]
 
-    monkeypatch.setattr(solver, "certify", wrong)
+@pytest.mark.usefixtures("confused")
+@pytest.mark.parametrize("env", BOTH)
+def test_a_wrong_solver_is_caught_by_the_second_search(env: str, tmp_path: Path) -> None:
+    """The independent search refuses every label of it."""
     root = build_tiny(tmp_path / "store", env)
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels
