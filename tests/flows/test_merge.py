@@ -24,6 +24,7 @@ from pivot.tests.stores import change_rows, copy_store, problems, rewrite_manife
 
 SMALL = {"rollouts": 2, "tasks_per_shard": 2}
 CLUMSY = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": -20.0}}}}
+LIMITED = config_of({"sokoban": 2}, solvers={"sokoban": {"max_states": 50_000}}, **SMALL)
 OTHER = config_of({"sokoban": 2}, policy=CLUMSY, **SMALL)
 STORES = (
     config_of({"sokoban": 2, "frozenlake": 2}, **SMALL),
@@ -160,6 +161,7 @@ def _short(root: Path) -> None:
     [
         (_short, StoreError, "lacks the episodes of level"),
         (partial(pivot.build, OTHER), ConfigError, "policy differs .* readers take a folder of stores as one"),
+        (partial(pivot.build, LIMITED), ConfigError, "solver settings of sokoban differs"),
         (_split, ConfigError, "split differs"),
         (_damaged, StoreError, r"steps/.* is not the file that manifest\.json lists"),
         (_stale, StoreError, r"is of another version .* with --refresh"),
