@@ -9,7 +9,7 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.progress import Reporter
-from pivot.core.storage import LocalStorage
+from pivot.core.storage import Address, LocalStorage
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.parquet import write_tables
@@ -42,7 +42,9 @@ def built_once(config: dict[str, Any]) -> Any:
 
     @pytest.fixture(scope="module")
     def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        return pivot.build(config, tmp_path_factory.mktemp("built") / "store").root
+        root = tmp_path_factory.mktemp("built") / "store"
+        pivot.build(config, root)
+        return root
 
     return store
 
@@ -62,7 +64,7 @@ def rewrite_manifest(root: Path) -> None:
     store.write_manifest({name: store.storage.record(name) for name in kept})
 
 
-def problems(root: Path) -> list[str]:
+def problems(root: Address) -> list[str]:
     """Return the problems that `pivot verify` reports."""
     return verify_store(root, Reporter()).problems
 

@@ -17,8 +17,9 @@ from pivot.datasets.store.store import Store
 from pivot.tests.dataset.export_rows import CHECKS as KINDS
 from pivot.tests.dataset.export_rows import Facts, export_problems, row_problems, rows_of
 
-STRENGTH = dict.fromkeys(("sokoban", "frozenlake", "gym"), "exact")
-STRENGTH |= {"navigation": "lower_bound", "primitiveskill": "heuristic", "svg": "convention"}
+EXACT = ("sokoban", "frozenlake", "gym")
+OTHERS = {"navigation": "lower_bound", "primitiveskill": "heuristic", "svg": "convention"}
+STRENGTH: dict[str, str] = {**dict.fromkeys(EXACT, "exact"), **OTHERS}
 WITHOUT = {
     "primitiveskill": {"corrections": "a heuristic", "pairs": "a heuristic"},
     "svg": {"credit": "a convention", "corrections": "a convention", "pairs": "a convention"},

@@ -163,7 +163,7 @@ class OwnServer(PrefectApi):
     busy = range(500, 600)
 
     @property
-    def url(self) -> str:
+    def url(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return f"http://127.0.0.1:{self.port}/api"
 
     def _environment(self, service: str) -> dict[str, str]:

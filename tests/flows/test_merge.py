@@ -48,7 +48,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def merged(stores: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All stores merged; copy it before changing anything."""
-    return pivot.merge(*stores, out=tmp_path_factory.mktemp("merged") / "store").root
+    root = tmp_path_factory.mktemp("merged") / "store"
+    pivot.merge(*stores, out=root)
+    return root
 
 
 def rows_of(root: Path) -> dict[str, pl.DataFrame]:

@@ -24,8 +24,7 @@ from pivot.insight.probe.run import ProbeResult, probe_store
 from pivot.insight.report.site import report
 from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
-from pivot.tests.flows.test_served_faults import QUICK
-from pivot.tests.flows.test_writers import coach
+from pivot.tests.flows.test_writers import QUICK, coach
 from pivot.tests.interop.recorded import lines_of_store
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
 from pivot.tests.models.coaching import asked

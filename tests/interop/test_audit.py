@@ -170,7 +170,7 @@ def test_a_misread_source_is_left_out_and_its_remedy_works(tmp_path: Path, name:
 )
 def test_a_source_with_turns_of_two_actions_is_left_out_and_its_remedy_works(tmp_path: Path, form: Any) -> None:
     level = LEVEL.replace("@ $.", " @$.")
-    config = {"env_config": {**SETTINGS, "horizon": 3}}
+    config: dict[str, Any] = {"env_config": {**SETTINGS, "horizon": 3}}
     rows = [_chat([form(moves[n : n + 2]) for n in (0, 2, 4)], **config) for moves in (FIRST, SECOND)]
     rows += [_chat([form(["right"])], id=str(n), initial_state=level, success=True, **config) for n in range(3)]
     source = _write(tmp_path, *rows)

@@ -288,7 +288,7 @@ def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) ->
             shutil.rmtree(store)
             pivot.build(config, store)
         assert server.log.requests == other.log.requests > 0
-        assert server.log.requests == len(load_store(store).steps.collect())
+        assert server.log.requests == len(load_store(tmp_path / "1").steps.collect())
 
 
 def test_answers_of_a_named_revision_are_shared_between_servers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ AT_A_TIME = 40
 
 def model_for(server: RawServer, number: int) -> OpenAIModel:
     """Return a model whose patience is measured in the tries that the server saw: so load does not matter."""
-    waits = {"pause_seconds": 0.02, "longest_pause": 0.1}
+    waits: dict[str, Any] = {"pause_seconds": 0.02, "longest_pause": 0.1}
     waits["request_seconds"] = 0.5 if FAULTS[number].after == "hangs" else 60.0
     service = Service(base_url=f"{server.url}/{number}/v1", cache="", **waits)
     model = OpenAIModel(MODEL, None, service)
