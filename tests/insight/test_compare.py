@@ -9,7 +9,7 @@ from pivot.core.errors import ConfigError
 from pivot.core.intervals import Floats, Interval, difference
 from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
-from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
+from pivot.insight.compare import MEASURES, STARRED, Comparison, Measured, compare_measured, compare_stores
 from pivot.tests.cli.command_line import run
 
 RUNS = {"sokoban": {"tasks": 20, "settings": {}}, "frozenlake": {"tasks": 20, "settings": {}}}
@@ -81,6 +81,13 @@ def test_a_better_policy_shows_and_the_sign_turns_with_the_sides(weak: Path, str
         assert (turned.value, turned.low, turned.high) == pytest.approx(
             (-success.difference.value, -success.difference.high, -success.difference.low)
         )
+
+
+@pytest.mark.parametrize(("least", "clear"), [(STARRED - 1, False), (STARRED, True)])
+def test_a_star_needs_enough_levels_with_values_in_each_store(least: int, clear: bool) -> None:
+    """A measure of failures has values on few levels where a policy seldom fails."""
+    shares = Interval(0.2, 0.1, 0.3), Interval(0.6, 0.5, 0.7), Interval(0.4, 0.2, 0.6)
+    assert Comparison("sokoban", "pivot step", *shares, levels=200, common=200, least=least).clear == clear
 
 
 def test_a_store_does_not_differ_from_itself(weak: Path) -> None:
