@@ -80,6 +80,8 @@ def test_items_are_the_prompts_pictures_and_targets_of_the_dataset(small_store: 
     assert open_benchmark(tmp_path).fingerprint == made.fingerprint == items_in(small_store, tmp_path).fingerprint
     assert made.facts["levels_on_both_sides"] == 0
     assert {each["name"] for each in made.baselines() if each["cells"]} == {"majority", "level posterior"}
+    unwanted, again = made.baselines(), items_in(small_store, tmp_path, RecordChoice(side="train"))
+    assert again.baselines() != unwanted, "with boosted trees, baselines are measured again"
 
 
 def test_only_a_model_that_uses_pictures_notices_a_different_one(small_store: Path, tmp_path: Path) -> None:
