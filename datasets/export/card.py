@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from ...core.identity import canonical_json, digest
 from ...core.images import encode_png
 from ...core.storage import FileRecord
+from ...core.storage.base import storage_error
 from ...environments.base import Source
 from ...labeling.domains import domain_of
 from ...labeling.episode import PLAYED
@@ -177,8 +178,11 @@ def row_counts(store: Store, folder: str) -> RowCounts:
         for name in store.storage.listing(f"{folder}/{part}"):
             side = name.rpartition("/")[2].partition("-")[0]
             if name.endswith(".parquet") and side in SIDES:
-                with store.storage.open(name) as stream:
-                    counts[part][side] += pq.read_metadata(stream).num_rows
+                try:
+                    with store.storage.open(name) as stream:
+                        counts[part][side] += pq.read_metadata(stream).num_rows
+                except OSError as error:
+                    raise storage_error("read", store.storage.address(name), error) from error
     return counts
 
 

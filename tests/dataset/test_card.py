@@ -4,14 +4,16 @@ import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pivot
 import pytest
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 from PIL import Image
-from pivot.core.errors import ConfigError
-from pivot.datasets.export.card import Terms, terms_of
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.storage import LocalStorage
+from pivot.datasets.export.card import Terms, row_counts, terms_of
 from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.config import make_config
@@ -56,6 +58,14 @@ def test_the_counts_are_those_of_the_rows(small_store: Path) -> None:
         assert int(row["rejected"]) == sum(not label["accepted"] for label in labels)
         records = _rows(small_store, env, f"dataset/{env}")
         assert int(row["train"]) + int(row["validation"]) == len(records)
+
+
+def test_a_line_that_breaks_while_rows_are_counted_is_an_error_of_the_store(
+    small_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStorage, "open", Mock(side_effect=OSError("the line broke")))
+    with pytest.raises(StoreError, match="the line broke"):
+        row_counts(Store.open(small_store), "dataset")
 
 
 def test_the_hub_can_read_and_show_it(small_store: Path) -> None:
