@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from ...core.identity import canonical_json, digest
 from ...core.images import encode_png
 from ...core.storage import FileRecord
-from ...core.storage.base import storage_error
 from ...environments.base import Source
 from ...labeling.domains import domain_of
 from ...labeling.episode import PLAYED
 from ...labeling.target import PAPER_MODES
 from ..store.config import PartConfig
+from ..store.parquet import count_rows
 from ..store.run import Run
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
 from ..store.splits import SIDES
@@ -178,11 +177,7 @@ def row_counts(store: Store, folder: str) -> RowCounts:
         for name in store.storage.listing(f"{folder}/{part}"):
             side = name.rpartition("/")[2].partition("-")[0]
             if name.endswith(".parquet") and side in SIDES:
-                try:
-                    with store.storage.open(name) as stream:
-                        counts[part][side] += pq.read_metadata(stream).num_rows
-                except OSError as error:
-                    raise storage_error("read", store.storage.address(name), error) from error
+                counts[part][side] += count_rows(store.storage, name)
     return counts
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...core import plugins
 from ...core.errors import ConfigError, NoStoreError, StoreError
@@ -20,6 +19,7 @@ from ...core.storage import FileRecord, Storage
 from ..store.config import Shard, solver_type
 from ..store.dataset_rows import ShardSplit, shard_sides
 from ..store.nights import Nights, environments_of
+from ..store.parquet import count_rows
 from ..store.schema import TableSchema
 from ..store.splits import SIDES
 from ..store.store import MANIFEST, Store
@@ -128,7 +128,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
         return {}
     folders = _folders(files)
     schema, licences = exporter.schema(), sorted({terms_of(store.run).licence for store in nights.values()})
-    rows = {folder: sum(_rows_of(storage, name) for name in names) for folder, names in folders.items()}
+    rows = {folder: sum(count_rows(storage, name) for name in names) for folder, names in folders.items()}
     kinds = {env: run.solver().kind for store in nights.values() for env, run in store.run.envs.items()}
     cells = [
         f"| {env} | {kinds[env]} | "
@@ -175,11 +175,6 @@ def _configs(
         return name, sides, digest({each: files[each].sha256 for names in chosen.values() for each in names})
 
     return configs_section([config("default", plan.environments), *(config(env, [env]) for env in plan.environments)])
-
-
-def _rows_of(storage: Storage, name: str) -> int:
-    with storage.open(name) as stream:
-        return pq.read_metadata(stream).num_rows
 
 
 def read_record(storage: Storage) -> tuple[dict[str, Any], dict[str, FileRecord]]:

@@ -173,6 +173,19 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
         ) from error
 
 
+def count_rows(storage: Storage, name: str) -> int:
+    """Return the number of rows of a file, from its footer.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        with storage.open(name) as stream:
+            return pq.read_metadata(stream).num_rows
+    except OSError as error:
+        raise storage_error("read", storage.address(name), error) from error
+
+
 def check_columns(address: str, schema: TableSchema, stored: pa.Schema) -> None:
     """Raise StoreError unless every declared column is there once with its type.
 
