@@ -95,10 +95,13 @@ try-maniskill-part: try-training-part
 
 MINUTES := not long and not plants and not hostile and not docs and not operations and not deploy and not train and not serving and not engines and not maniskill
 
+# More workers than cores, because many tests wait for the processes that they start.
+WORKERS := 3
+
 # The kernels come first, or else each test worker compiles them.
 main-part training-part maniskill-part: export OMP_NUM_THREADS = 1
 main-part: kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "$(MINUTES)" -n 2 --dist loadgroup --durations=30 --durations-min=3
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "$(MINUTES)" -n $(WORKERS) --dist loadgroup --durations=30 --durations-min=3
 
 # ManiSkill gets a separate environment that shares the other packages of .venv, because its OpenCV would replace the
 # headless one. It renders with a software Vulkan driver in .venv/lavapipe, not in the system.
@@ -126,7 +129,7 @@ maniskill-part: $(VENV)/.dev
 # The tests of training, in the same environment. If PyTorch cannot be installed, they are skipped and the reason is printed.
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/interop -n 2 --dist loadgroup; \
+	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/interop -n $(WORKERS) --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
 # The tested version; set TORCH= for a different one.

@@ -1,5 +1,6 @@
 """Shared fixtures: temporary folders, stores and a database built once per test process, no deadlines."""
 
+import gc
 import os
 import shutil
 import sys
@@ -31,6 +32,15 @@ def pytest_configure() -> None:
     if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is collected out of garbage collection: it stays anyway, and a search of states collects often."""
+    gc.disable()
+    yield
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
