@@ -163,25 +163,38 @@ def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tup
         raise TrainingError(str(error)) from error
 
 
+def lines_of(storage: Storage, name: str, most: int = -1) -> Iterator[bytes]:
+    """Yield the lines of a file; of a line longer than ``most`` bytes its parts of so many bytes.
+
+    Raises:
+        TrainingError: the file cannot be read, or not to its end.
+    """
+    try:
+        with storage.open(name) as stream:
+            while line := stream.readline(most):
+                yield line
+    except OSError as error:
+        raise TrainingError(f"{storage.address(name)} cannot be read ({error}); try again, or restore it") from error
+
+
 def _rows_of_lines(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a file of JSON lines, with the bytes of their picture files."""
     folder = name.rpartition("/")[0]
-    with storage.open(name) as stream:
-        for number, line in enumerate(stream):
-            where = f"{storage.address(name)}, row {number}"
-            try:
-                content = json.loads(line)
-                row = {column: content[column] for column in columns}
-                if "images" in row:
-                    paths = [image["path"] for image in row["images"]]
-                    if outside := [path for path in paths if path.startswith("/") or ".." in path.split("/")]:
-                        raise _refusal(where, f"picture {outside[0]!r}", "the name of a file beside the JSON lines")
-                    row["images"] = [{"bytes": storage.read_bytes(f"{folder}/{path}")} for path in paths]
-            except KeyError as error:
-                raise _refusal(where, f"no column {error}", "the columns of the table dataset") from error
-            except (StoreError, OSError, ValueError, TypeError, AttributeError) as error:
-                raise _refusal(where, f"a line that cannot be read ({error})", "a JSON object") from error
-            yield where, row
+    for number, line in enumerate(lines_of(storage, name)):
+        where = f"{storage.address(name)}, row {number}"
+        try:
+            content = json.loads(line)
+            row = {column: content[column] for column in columns}
+            if "images" in row:
+                paths = [image["path"] for image in row["images"]]
+                if outside := [path for path in paths if path.startswith("/") or ".." in path.split("/")]:
+                    raise _refusal(where, f"picture {outside[0]!r}", "the name of a file beside the JSON lines")
+                row["images"] = [{"bytes": storage.read_bytes(f"{folder}/{path}")} for path in paths]
+        except KeyError as error:
+            raise _refusal(where, f"no column {error}", "the columns of the table dataset") from error
+        except (StoreError, OSError, ValueError, TypeError, AttributeError) as error:
+            raise _refusal(where, f"a line that cannot be read ({error})", "a JSON object") from error
+        yield where, row
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,18 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.errors import TrainingError
 from pivot.core.identity import below, derive_seed
+from pivot.core.storage import open_storage
 from pivot.labeling.target import MAX_TARGET_CHARS
 from pivot.tests.training.benchmark_oracle import figures
 from pivot.tests.training.conftest import Made
@@ -427,6 +430,18 @@ def test_an_empty_and_a_missing_file_are_refused(benchmark: Benchmark, tmp_path:
     (tmp_path / "empty.jsonl").write_bytes(b"")
     with pytest.raises(TrainingError, match="is empty"):
         read_predictions(tmp_path / "empty.jsonl", benchmark)
+
+
+def test_a_file_that_breaks_while_it_is_read_is_refused(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catch a traceback when a connection to an object store breaks in the middle of a file of JSON lines."""
+    write(tmp_path / "right.jsonl", benchmark, [Oracle(benchmark).predict(item) for item in benchmark.items.values()])
+    lines = iter((tmp_path / "right.jsonl").read_bytes().splitlines(keepends=True)[:2])
+    stream = Mock(readline=Mock(side_effect=[*lines, OSError("connection reset")]))
+    monkeypatch.setattr(type(open_storage(tmp_path)), "open", lambda *_: nullcontext(stream))
+    with pytest.raises(TrainingError, match=r"right.jsonl cannot be read \(connection reset\); try again"):
+        read_predictions(tmp_path / "right.jsonl", benchmark)
 
 
 def test_the_schema_accepts_what_the_reader_accepts(benchmark: Benchmark) -> None:

@@ -24,6 +24,7 @@ from ...core.plugins import expectation
 from ...core.storage import open_storage
 from ...labeling.prose import is_refusal
 from ...labeling.target import MAX_TARGET_CHARS
+from ..records import lines_of
 from .items import Benchmark, Item, Question
 
 SCHEMA = Path(__file__).with_name("predictions.schema.json")
@@ -141,14 +142,11 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     storage = open_storage(path.parent)
     if storage.stat(path.name) is None:
         raise TrainingError(f"{path} is not a file; expected one of predictions (JSONL)")
-    with storage.open(path.name) as stream:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            where = f"{path}, line {number}"
-            if len(line) > MAX_LINE_BYTES:
-                raise _refusal(where, f"more than {MAX_LINE_BYTES} bytes", "at most so many; cut the reply")
-            yield where, line
+    for number, line in enumerate(lines_of(storage, path.name, MAX_LINE_BYTES + 1), 1):
+        where = f"{path}, line {number}"
+        if len(line) > MAX_LINE_BYTES:
+            raise _refusal(where, f"more than {MAX_LINE_BYTES} bytes", "at most so many; cut the reply")
+        yield where, line
 
 
 def _read(kind: TypeAdapter[Any], names: Iterable[str], line: bytes, where: str) -> Any:
