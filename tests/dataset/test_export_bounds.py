@@ -31,11 +31,11 @@ SETTINGS: dict[str, dict[str, Any]] = {"gym": CLIFF, "navigation": {"horizon": 1
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A store per environment, and one of svg with frozenlake."""
+    """A store of one level per environment."""
     root, made = tmp_path_factory.mktemp("bounds"), dict[str, Path]()
     for env in STRENGTH:
         made[env] = root / env
-        run = {"tasks": 2, "settings": SETTINGS.get(env, {})}
+        run = {"tasks": 1, "settings": SETTINGS.get(env, {})}
         pivot.build({"environments": {env: run}, "rollouts": 4 if env == "navigation" else 2}, made[env])
     return made
 

@@ -52,7 +52,7 @@ def test_an_export_holds(store: Path, exports: Path, kind: str) -> None:
 def test_bytes_depend_neither_on_workers_nor_on_interruptions(
     store: Path, exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pivot.export(store, tmp_path / "many", format="pairs", workers=3)
+    pivot.export(store, tmp_path / "many", format="pairs", workers=2)
     assert _content(tmp_path / "many") == _content(exports / "pairs")
     from pivot.flows import export as flow
 
@@ -82,13 +82,7 @@ def test_each_side_of_the_split_is_kept(store: Path, exports: Path) -> None:
     assert mine <= episodes(path for path in store.glob("dataset/*/train-*.parquet") if "_episodes" not in str(path))
 
 
-def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Path) -> None:
-    made = tmp_path / "svg"
-    pivot.build({"environments": {"svg": {"tasks": 1}, "frozenlake": {"tasks": 1}}, "rollouts": 2}, made)
-    for kind in ("pairs", "corrections", "credit"):
-        with pytest.raises(ConfigError, match=rf"export {kind}: found environment svg: .*convention.*--env frozenlake"):
-            pivot.export(made, tmp_path / kind, format=kind)
-    assert pivot.export(made, tmp_path / "pairs", format="pairs", environments=["frozenlake"]).files
+def test_environments_and_settings_that_do_not_exist_are_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="environments: found 'sokobn'"):
         pivot.export(store, tmp_path / "none", format="pairs", environments=["sokobn"])
     with pytest.raises(ConfigError, match="setting of export credit: rule: found 'verl'"):
@@ -139,12 +133,14 @@ def _sign(root: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [kind if kind in ("credit", "pairs") else pytest.param(kind, marks=pytest.mark.plants) for kind in KINDS]
 )
-def test_every_planted_lie_is_found(store: Path, exports: Path, tmp_path: Path, kind: str) -> None:
+def test_every_planted_lie_is_found(store: Path, tmp_path: Path, kind: str) -> None:
+    """Catch a column that verify does not compare, so that an export may say anything in it."""
     planted = 0
+    pivot.export(store, tmp_path / "whole", format=kind, environments=["frozenlake"])
     for column in _schema(kind).names:
         target = tmp_path / "lie"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(exports / kind, target)
+        shutil.copytree(tmp_path / "whole", target)
         if _plant(target, kind, column):
             planted += 1
             assert any(column in each or "pictures" in each for each in export_problems(store, target)), column

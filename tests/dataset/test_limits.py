@@ -116,7 +116,7 @@ def test_no_flipped_bit_of_a_footer_is_a_crash(lake: Patient) -> None:
     rng, name = random.Random(1), lake.file("frozenlake", "steps")
     whole = (lake.root / name).read_bytes()
     footer = int.from_bytes(whole[-8:-4], "little")
-    for _ in range(int(os.environ.get("PIVOT_FLIPS", "2"))):
+    for _ in range(int(os.environ.get("PIVOT_FLIPS", "1"))):
         data = bytearray(whole)
         data[-9 - rng.randrange(footer)] ^= 1 << rng.randrange(8)
         (lake.root / name).write_bytes(data)

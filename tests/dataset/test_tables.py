@@ -274,6 +274,7 @@ def _unsafe_turn(rows: Rows) -> None:
     next(row for row in rows if row["accepted"])["feasible_actions"].append("up|up")
 
 
+@pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("env", RUNS)
 @pytest.mark.parametrize("lie", [_another_turn, _another_need, _single_actions, _unsafe_turn])
 def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, env: str, lie: Callable[[Rows], None]) -> None:

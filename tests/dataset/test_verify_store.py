@@ -16,13 +16,14 @@ from pivot.core.errors import PivotError, PolicyError
 from pivot.core.images import encode_png
 from pivot.datasets.store.run import RunEnv
 from pivot.datasets.store.store import MANIFEST, RUN, Store
+from pivot.datasets.verify.views import view_problems
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.turns import Reply, Turn
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Proof, Unsolved, Verdict
 from pivot.tests.dataset.containers import one_pixel
-from pivot.tests.dataset.plants import change_run, rewrite_card
+from pivot.tests.dataset.plants import change_run
 from pivot.tests.stores import (
     Patient,
     Rows,
@@ -34,15 +35,16 @@ from pivot.tests.stores import (
     table_files,
 )
 
+pytestmark = pytest.mark.usefixtures("no_views")
 BOTH = ("sokoban", "frozenlake")
 
 
 def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake: Patient) -> None:
-    assert problems(small_store) == []
-    assert patient.found() == []
-    assert lake.found() == []
+    assert [problems(small_store), patient.found(), lake.found()] == [[], [], []]
+    assert view_problems(Store.open(small_store)) == []
 
 
+@pytest.mark.usefixtures("rows_alone")
 def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
     path = patient.root / patient.file("frozenlake", "labels")
     path.write_bytes(path.read_bytes()[:-40])
@@ -54,6 +56,7 @@ def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
 # Whole episodes, levels, files
 
 
+@pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("env", BOTH)
 def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> None:
     """A ninth rollout with rows in every table, each of them right in itself."""
@@ -69,6 +72,7 @@ def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> No
     assert any("episodes episode-v1-added: a row that the run does not make" in each for each in patient.found())
 
 
+@pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("env", BOTH)
 @pytest.mark.parametrize("suffix", ["", "_episodes"])
 def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix: str) -> None:
@@ -83,6 +87,7 @@ def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix:
         assert any(problem.startswith(place) and "does not make" in problem for problem in messages)
 
 
+@pytest.mark.usefixtures("rows_alone")
 def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
     """Label and dataset record name the same wrong pivot in every column."""
     patient = patients["sokoban"]
@@ -115,6 +120,7 @@ EXTRA = {
 }
 
 
+@pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("name", EXTRA)
 def test_a_file_too_many_is_found(patients: dict[str, Patient], name: str) -> None:
     patient = patients["sokoban"]
@@ -125,6 +131,7 @@ def test_a_file_too_many_is_found(patients: dict[str, Patient], name: str) -> No
 
 
 def test_every_missing_file_is_found(lake: Patient) -> None:
+    """Catch a file of the store that no check needs, so that it may be left out."""
     names = [name for name in Store.open(lake.source).manifest() if name != RUN]
     assert len(names) == 7 + 2 + 2
     for name in names:
@@ -137,7 +144,9 @@ def test_every_missing_file_is_found(lake: Patient) -> None:
     assert f"{names[0]}: the file is missing" in problems(lake.root)
 
 
-def test_card_and_picture_are_checked(patient: Patient) -> None:
+def test_card_and_picture_are_checked(patients: dict[str, Patient]) -> None:
+    """Catch a card or a picture on it that says something else than the tables."""
+    patient = patients["sokoban"]
     card, picture = (patient.root / "dataset" / name for name in ("README.md", "example.png"))
     card.write_text(card.read_text().replace("| sokoban | 2 |", "| sokoban | 3 |"))
     assert any(problem.startswith("dataset/README.md") for problem in patient.found())
@@ -203,17 +212,20 @@ ON_THE_CARD = ("validation fraction", "infeasible", "shard size", "a version")
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_any_field_of_run_json_is_found(patients: dict[str, Patient], field: str) -> None:
+def test_any_field_of_run_json_is_found(
+    patients: dict[str, Patient], field: str, request: pytest.FixtureRequest
+) -> None:
     patient = patients["sokoban"]
     change_run(patient.root, FIELDS[field])
     if field not in ON_THE_CARD:
-        rewrite_card(patient.root)
+        request.getfixturevalue("rows_alone")
     try:
         assert patient.found()
     except PivotError as error:
         assert f"{patient.root / RUN}: {UNUSABLE[field]}" in str(error)
 
 
+@pytest.mark.usefixtures("rows_alone")
 def test_an_environment_less_is_found_in_run_json(patient: Patient) -> None:
     change_run(patient.root, lambda run: [run["config"][field].pop("sokoban") for field in ("environments", "filters")])
     assert f"{RUN}: its " in "\n".join(problems(patient.root))
@@ -236,7 +248,7 @@ def confused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(solver, "certify", wrong)
 
 
-@pytest.mark.usefixtures("confused")
+@pytest.mark.usefixtures("confused", "rows_alone")
 @pytest.mark.parametrize("env", BOTH)
 def test_a_wrong_label_that_was_too_large_for_the_build_is_refuted_later(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -273,7 +285,8 @@ def real_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("real_model")
 def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
-    patient = Patient(build_tiny(tmp_path / "source"), tmp_path / "copy")
+    """Catch a verify that calls the reply of a real model a forgery, or that accepts one that contradicts its row."""
+    patient = Patient(build_tiny(tmp_path / "source", "sokoban"), tmp_path / "copy")
     assert patient.found() == []
     steps, labels = (patient.file("sokoban", table) for table in ("steps", "labels"))
 

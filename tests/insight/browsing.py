@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Visit:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
         self.problems: list[str] = []
         self.asked: list[str] = []
-        self.context.route("**/*", self._gate)
+        self.context.route(re.compile(f"^(?!{re.escape(base)})"), self._refuse)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE * 1000)
         self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
@@ -36,12 +37,9 @@ class Visit:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("dialog", lambda dialog: (self.problems.append("a dialog"), dialog.dismiss()))
 
-    def _gate(self, route: Any) -> None:
-        if route.request.url.startswith(self.base):
-            route.continue_()
-        else:
-            self.problems.append(f"asked for {route.request.url}")
-            route.abort()
+    def _refuse(self, route: Any) -> None:
+        self.problems.append(f"asked for {route.request.url}")
+        route.abort()
 
     def _hear(self, message: Any) -> None:
         if message.type in ("error", "warning"):

@@ -23,13 +23,13 @@ def browser(small_store: Path, tiny_store: Path) -> Iterator[Any]:
         running.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sites of a store, and of a store full of hostile texts."""
+    """Sites of a store, of one with few episodes, and of a store full of hostile texts."""
     folder = tmp_path_factory.mktemp("viewer")
     poisoned = copy_store(tiny_store, folder / "store")
     poison(poisoned)
-    made = {"plain": small_store, "hostile": poisoned}
+    made = {"plain": small_store, "few": tiny_store, "hostile": poisoned}
     for name, store in made.items():
         report(store, folder / name)
     return {name: folder / name for name in made}

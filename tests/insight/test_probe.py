@@ -36,7 +36,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of all environments, probed once in every arm; copy it before changing anything."""
     root = tmp_path_factory.mktemp("probe") / "store"
     runs = {name: {"tasks": 2, "settings": {}} for name in ENVIRONMENTS}
-    pivot.build({"environments": runs, "rollouts": 4, "tasks_per_shard": 1}, root)
+    pivot.build({"environments": runs, "rollouts": 2, "tasks_per_shard": 1}, root)
     return _probe(root)
 
 
@@ -44,7 +44,7 @@ def five(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A FrozenLake store of an expert whose odds are known, its failures played again twelve times."""
     root = tmp_path_factory.mktemp("lake") / "store"
-    runs = {"frozenlake": {"tasks": 60, "settings": {}}}
+    runs = {"frozenlake": {"tasks": 30, "settings": {}}}
     policy = {"name": "scripted", "options": {"habits": {"frozenlake": HABITS}}}
     pivot.build({"environments": runs, "policy": policy}, root)
     return _probe(root, arms=("no_hint", "after"), resamples=12)

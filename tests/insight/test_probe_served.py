@@ -257,7 +257,7 @@ def player(body: Body) -> Body:
     return {"text": "Rather not."} if refuses else coach(body)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Body]]]:
     """The site of a probed, served store, and every request that the server got."""
     folder = tmp_path_factory.mktemp("sent")

@@ -16,6 +16,7 @@ from pivot.insight.report.plain import json_text, script
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
 from pivot.tests.insight.test_probe_served import pages, probed
 
+pytestmark = pytest.mark.xdist_group("viewer")
 __all__ = ["probed"]
 
 
@@ -57,21 +58,18 @@ def test_labels_are_filtered_by_reasons_with_commas_percent_signs_and_markup(
     visit.close()
 
 
-@pytest.mark.parametrize(("name", "column"), [("return", "return"), ("pivot", "pivot"), ("task", "task"), ("id", "id")])
-def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path], name: str, column: str) -> None:
+def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path]) -> None:
     columns = listed(sites["plain"])
-    order = sorted(
-        range(48), key=lambda i: ((value := columns[column][i]) is None, value if value is not None else 0, i)
-    )
-    page = visit.open(f"#/episodes?sort={name}", ".row")
-    shown = ids(page)
-    assert shown == [columns["id"][i] for i in order[: len(shown)]]
-    values = {columns["id"][i]: columns[column][i] for i in range(48)}
-    page = visit.open(f"#/episodes?sort=-{name}", ".row")
-    down = [values[each] for each in ids(page)]
-    present = [each for each in down if each is not None]
-    assert present == sorted(present, reverse=True)
-    assert down[: len(present)] == present  # what has no value comes last
+    for name in ("return", "pivot", "task", "id"):
+        column = columns[name]
+        order = sorted(range(48), key=lambda i: ((value := column[i]) is None, 0 if value is None else value, i))
+        shown = ids(visit.open(f"#/episodes?sort={name}", ".row"))
+        assert shown == [columns["id"][i] for i in order[: len(shown)]]
+        values = dict(zip(columns["id"], column, strict=True))
+        down = [values[each] for each in ids(visit.open(f"#/episodes?sort=-{name}", ".row"))]
+        present = [each for each in down if each is not None]
+        assert present == sorted(present, reverse=True)
+        assert down[: len(present)] == present  # what has no value comes last
 
 
 def test_the_selection_is_exported_as_csv_and_json(visit: Visit, sites: dict[str, Path]) -> None:
@@ -134,7 +132,7 @@ def test_long_texts_do_not_stretch_a_page(browser: Any, sites: dict[str, Path]) 
 
 def test_a_list_that_is_left_while_it_scrolls_breaks_nothing(visit: Visit) -> None:
     page = visit.open("#/episodes", ".row")
-    for _ in range(20):
+    for _ in range(8):
         page.evaluate("""() => {
             const rows = document.querySelector('.rows');
             rows.scrollTop = 600;
@@ -206,12 +204,12 @@ TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, 
 
 
 def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path]) -> None:
-    """150 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
+    """100 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
     draw = random.Random(0)
     visit = Visit(browser, f"file://{sites['plain']}/", accept_downloads=True)
     page = visit.open("#/episodes", ".row")
     page.on("popup", lambda popup: popup.close())
-    for _ in range(150):
+    for _ in range(100):
         kind = draw.random()
         if "index.html" not in page.url:
             visit.open(draw.choice(ADDRESSES), "main")
