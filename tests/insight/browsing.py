@@ -97,10 +97,13 @@ def axe_source() -> str:
     return (Path(package.__path__[0]) / "axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(page: Any, *, only_contrast: bool = False) -> list[tuple[str, str, str]]:
-    """Return what axe-core finds on a page: rule, impact and the first element."""
+def violations(page: Any, within: str = "html", *, only_contrast: bool = False) -> list[tuple[str, str, str]]:
+    """Return what axe-core finds in a part of a page: rule, impact and the first element."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(axe_source())
-    options = {"preload": False} | ({"runOnly": ["color-contrast"]} if only_contrast else {})
-    findings = page.evaluate("options => axe.run(document, options)", options)["violations"]
+    options = {"preload": False, "resultTypes": ["violations"]} | (
+        {"runOnly": ["color-contrast"]} if only_contrast else {}
+    )
+    script = "([within, options]) => axe.run(within, options).then((found) => found.violations)"
+    findings = page.evaluate(script, [within, options])
     return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in findings]

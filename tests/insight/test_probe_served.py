@@ -1,12 +1,9 @@
-"""The probe of a served policy: bounds by resampling, every request on the page, and a server that goes away."""
+"""The probe of a served policy: bounds by resampling, hints in the prompts, and a server that goes away."""
 
-import base64
 import json
 import random
 import shutil
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +18,10 @@ from pivot.insight.probe.bounds import Bisection, bounds_of, reached_step
 from pivot.insight.probe.rates import probe_rows
 from pivot.insight.probe.records import Bound, ProbeSettings
 from pivot.insight.probe.run import ProbeResult, probe_store
-from pivot.insight.report.site import report
-from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of
 from pivot.tests.flows.test_writers import QUICK, coach
 from pivot.tests.interop.recorded import lines_of_store
-from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
-from pivot.tests.models.coaching import asked
+from pivot.tests.models.chat_server import MODEL, ChatServer, served, walker
 from pivot.tests.stores import build_tiny, copy_store
 from typer.testing import CliRunner
 
@@ -62,7 +56,7 @@ def _texts(body: dict[str, Any]) -> str:
 
 def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_path: Path) -> None:
     with served(_player) as server:
-        root = _built(tmp_path / "store", server)
+        root = _built(tmp_path / "store", server, tasks=1)
         server.log.bodies.clear()
         _probe(root)
         hint_requests = [body for body in server.log.bodies if "response_format" in body]
@@ -231,7 +225,7 @@ def test_the_bisection_finds_the_last_step_that_can_be_won() -> None:
 
 
 def test_a_bisection_takes_few_retries_of_a_policy_that_always_wins() -> None:
-    for truth in range(1000):
+    for truth in range(0, 1000, 3):
         search = Bisection(999, 2, 200)
         while search.proven < truth and (step := search.next_step()) is not None:
             search.add(step, step if step <= truth else None)
@@ -244,78 +238,3 @@ def test_states_on_the_way_count_only_with_as_many_turns_left() -> None:
     assert reached_step(failure, ["a", "c", "x"], 1) == 1  # the retry was there with more turns left
     assert reached_step(failure, ["a", "b", "x", "y", "c"], 1) == 2  # later than the failure: fewer turns sufficed
     assert reached_step(failure, ["a", "x", "y"], 1) == 1
-
-
-Body = dict[str, Any]
-
-
-def player(body: Body) -> Body:
-    """Answer as policy, or with guidance where a schema is given; half of the first answers are unusable."""
-    if "response_format" not in body:
-        return walker(body)
-    refuses = len(body["messages"]) == 1 and number_of(asked(body)) % 2 == 0
-    return {"text": "Rather not."} if refuses else coach(body)
-
-
-@pytest.fixture(scope="session")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Body]]]:
-    """The site of a probed, served store, and every request that the server got."""
-    folder = tmp_path_factory.mktemp("sent")
-    with served(player) as server, ThreadPoolExecutor(1) as thread:
-        thread.submit(_make, folder, server).result()  # a thread with a browser has an event loop already
-    yield folder / "site", [body for body in server.log.bodies if body["seed"] != SEED]
-
-
-def _make(folder: Path, server: ChatServer) -> None:
-    part = _part(server)
-    pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
-    probe_store(folder / "store", ProbeSettings(), Reporter())
-    report(folder / "store", folder / "site")
-
-
-def _part(server: ChatServer) -> dict[str, Any]:
-    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url}}
-
-
-def pages(site: Path) -> list[Any]:
-    return [json.loads(path.read_text()) for path in sorted(site.glob("episodes/0/*.json"))]
-
-
-def as_sent(site: Path, page: Any, request: Any) -> str:
-    """Return the body of a request as a page shows it."""
-    messages = [
-        {"role": message["role"], "content": [_part_of(site, page, part) for part in message["parts"]]}
-        for message in request["messages"]
-    ]
-    return json.dumps({"messages": messages, **json.loads(request["fields"])}, sort_keys=True)
-
-
-def _part_of(site: Path, page: Any, part: Any) -> Any:
-    if "text" in part:
-        return {"type": "text", "text": page["texts"][part["text"]]}
-    data = base64.b64encode((site / part["src"]).read_bytes()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-
-
-def test_every_request_is_on_a_page_as_it_was_sent(probed: tuple[Path, list[Body]]) -> None:
-    site, bodies = probed
-    shown = [as_sent(site, page, request) for page in pages(site) for request in page["requests"]]
-    played = {json.dumps(body, sort_keys=True) for body in bodies if "response_format" not in body}
-    assert len(shown) > 100
-    assert {*shown} <= played  # the others are those of retries
-
-
-def test_every_call_shows_its_answer_and_what_it_cost(probed: tuple[Path, list[Body]]) -> None:
-    site, bodies = probed
-    retries = 0
-    answers: list[str] = []
-    for page in pages(site):
-        assert all(request["call"]["prompt_tokens"] == 100 for request in page["requests"])
-        assert all(request["call"]["latency"] > 0 for request in page["requests"])
-        if page["outcome"] == "failed":
-            answers += [call["answer"] for call in page["analyzer"]["calls"]]
-            assert {retry["arm"] for retry in page["retries"]} >= {"no_hint", "after", "self", "teacher"}
-        retries += sum(retry["status"] == "done" for retry in page["retries"])
-    assert retries > 40
-    assert set(answers) <= {player(body)["text"] for body in bodies if "response_format" in body}
-    assert len(answers) > 8

@@ -1,23 +1,33 @@
 """Pages of the viewer for runs and requests: facets, sorting, export, levels, prompts, retries."""
 
+import base64
 import csv
 import io
 import json
 import random
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
+from pivot.core.progress import Reporter
+from pivot.insight.probe.records import ProbeSettings
+from pivot.insight.probe.run import probe_store
 from pivot.insight.report.contents import CHUNK, chunk_name, page_name
 from pivot.insight.report.plain import json_text, script
+from pivot.insight.report.site import report
+from pivot.models.preflight import SEED
+from pivot.tests.flow_runs import config_of
+from pivot.tests.flows.test_writers import QUICK, coach
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
-from pivot.tests.insight.test_probe_served import pages, probed
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
+from pivot.tests.models.coaching import asked
 
 pytestmark = pytest.mark.xdist_group("viewer")
-__all__ = ["probed"]
 
 
 @pytest.fixture
@@ -60,7 +70,7 @@ def test_labels_are_filtered_by_reasons_with_commas_percent_signs_and_markup(
 
 def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path]) -> None:
     columns = listed(sites["plain"])
-    for name in ("return", "pivot", "task", "id"):
+    for name in ("pivot", "task", "id"):
         column = columns[name]
         order = sorted(range(48), key=lambda i: ((value := column[i]) is None, 0 if value is None else value, i))
         shown = ids(visit.open(f"#/episodes?sort={name}", ".row"))
@@ -144,6 +154,81 @@ def test_a_list_that_is_left_while_it_scrolls_breaks_nothing(visit: Visit) -> No
         page.wait_for_selector(".row")
 
 
+Body = dict[str, Any]
+
+
+def player(body: Body) -> Body:
+    """Answer as policy, or with guidance where a schema is given; half of the first answers are unusable."""
+    if "response_format" not in body:
+        return walker(body)
+    refuses = len(body["messages"]) == 1 and number_of(asked(body)) % 2 == 0
+    return {"text": "Rather not."} if refuses else coach(body)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Body]]]:
+    """The site of a probed, served store, and every request that the server got."""
+    folder = tmp_path_factory.mktemp("sent")
+    with served(player) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(_make, folder, server).result()  # a thread with a browser has an event loop already
+    yield folder / "site", [body for body in server.log.bodies if body["seed"] != SEED]
+
+
+def _make(folder: Path, server: ChatServer) -> None:
+    part = _part(server)
+    pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
+    probe_store(folder / "store", ProbeSettings(), Reporter())
+    report(folder / "store", folder / "site")
+
+
+def _part(server: ChatServer) -> dict[str, Any]:
+    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url}}
+
+
+def pages(site: Path) -> list[Any]:
+    return [json.loads(path.read_text()) for path in sorted(site.glob("episodes/0/*.json"))]
+
+
+def as_sent(site: Path, page: Any, request: Any) -> str:
+    """Return the body of a request as a page shows it."""
+    messages = [
+        {"role": message["role"], "content": [_part_of(site, page, part) for part in message["parts"]]}
+        for message in request["messages"]
+    ]
+    return json.dumps({"messages": messages, **json.loads(request["fields"])}, sort_keys=True)
+
+
+def _part_of(site: Path, page: Any, part: Any) -> Any:
+    if "text" in part:
+        return {"type": "text", "text": page["texts"][part["text"]]}
+    data = base64.b64encode((site / part["src"]).read_bytes()).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+
+def test_every_request_is_on_a_page_as_it_was_sent(probed: tuple[Path, list[Body]]) -> None:
+    site, bodies = probed
+    shown = [as_sent(site, page, request) for page in pages(site) for request in page["requests"]]
+    played = {json.dumps(body, sort_keys=True) for body in bodies if "response_format" not in body}
+    assert len(shown) > 100
+    assert {*shown} <= played  # the others are those of retries
+
+
+def test_every_call_shows_its_answer_and_what_it_cost(probed: tuple[Path, list[Body]]) -> None:
+    site, bodies = probed
+    retries = 0
+    answers: list[str] = []
+    for page in pages(site):
+        assert all(request["call"]["prompt_tokens"] == 100 for request in page["requests"])
+        assert all(request["call"]["latency"] > 0 for request in page["requests"])
+        if page["outcome"] == "failed":
+            answers += [call["answer"] for call in page["analyzer"]["calls"]]
+            assert {retry["arm"] for retry in page["retries"]} >= {"no_hint", "after", "self", "teacher"}
+        retries += sum(retry["status"] == "done" for retry in page["retries"])
+    assert retries > 40
+    assert set(answers) <= {player(body)["text"] for body in bodies if "response_format" in body}
+    assert len(answers) > 8
+
+
 def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, probed: tuple[Path, list[Any]]) -> None:
     site, bodies = probed
     record = next(page for page in pages(site) if page["retries"] and page["label"]["accepted"])
@@ -221,7 +306,7 @@ def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path]
             page.evaluate("address => { location.hash = address }", draw.choice(ADDRESSES))
         else:
             with suppress(Exception):  # there may be nowhere to go back to
-                page.go_back(timeout=2000) if draw.random() < 0.5 else page.go_forward(timeout=500)
+                page.go_back(timeout=500) if draw.random() < 0.5 else page.go_forward(timeout=500)
     page.wait_for_timeout(300)
     visit.close()
 
