@@ -52,6 +52,7 @@ def test_an_export_holds(store: Path, exports: Path, kind: str) -> None:
 def test_bytes_depend_neither_on_workers_nor_on_interruptions(
     store: Path, exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Catch rows that depend on who wrote them, or an export that starts again from nothing."""
     pivot.export(store, tmp_path / "many", format="pairs", workers=2)
     assert _content(tmp_path / "many") == _content(exports / "pairs")
     from pivot.flows import export as flow

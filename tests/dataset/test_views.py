@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -24,19 +24,20 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/store.md"
 EMPTY: dict[str, Any] = dict.fromkeys(EPISODES.names)
 NO_LABEL: dict[str, Any] = dict.fromkeys(LABELS.names)
 Rows = Sequence[dict[str, Any]]
+GROUPS = ("blocks", "groups")
 
 
 class Planted:
     """The views over tables that a test made up."""
 
-    def __init__(self, episodes: Rows, labels: Rows = ()) -> None:
+    def __init__(self, episodes: Rows, labels: Rows = (), derived: Iterable[str] = DERIVED) -> None:
         self._connection = duckdb.connect()
         tables = {"episodes": EPISODES.table(episodes), "labels": LABELS.table(labels)}
         tables |= {schema.name: schema.table([]) for schema in (STEPS, FRAMES, PROMPTS, CALLS)}
         for name, table in tables.items():
             self._connection.register(f"arrow_{name}", table)
             self._connection.execute(f"CREATE TABLE planted_{name} AS SELECT * FROM arrow_{name}")
-        create_views(self._connection, {name: f"planted_{name}" for name in tables})
+        create_views(self._connection, {name: f"planted_{name}" for name in tables}, derived)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The result of a query, row by row."""
@@ -95,13 +96,13 @@ def test_the_pooled_rates_of_the_paper() -> None:
 
 def test_blocks_are_cut_in_order_of_sample_index() -> None:
     episodes = [_episode(number, 1.0 if number < 8 else 0.0) for number in range(16)]
-    groups = Planted(list(reversed(episodes))).rows("SELECT successes FROM groups ORDER BY block")
+    groups = Planted(list(reversed(episodes)), derived=GROUPS).rows("SELECT successes FROM groups ORDER BY block")
     assert [row["successes"] for row in groups] == [8, 0]
 
 
 def test_errors_are_in_no_group() -> None:
     episodes = [_episode(number, None if number in (2, 5) else 0.0) for number in range(10)]
-    (group,) = Planted(episodes).rows("SELECT * FROM groups")
+    (group,) = Planted(episodes, derived=GROUPS).rows("SELECT * FROM groups")
     assert (group["all_fail"], group["mean_return"]) == (True, 0.0)
     (rates,) = Planted(episodes[:9]).rows("SELECT * FROM group_rates WHERE env = 'sokoban'")
     assert (rates["groups"], rates["short_blocks"], rates["episodes"], rates["all_fail_rate"]) == (0, 1, 7, None)
@@ -111,8 +112,9 @@ def test_errors_are_in_no_group() -> None:
 def test_groups_never_cross(field: str) -> None:
     """Half of the rollouts belongs to another run, prompt key, policy or settings."""
     episodes = [_episode(number, number % 2, **{field: f"{number % 2}"}) for number in range(16)]
-    assert Planted(episodes[:14]).rows("SELECT * FROM groups") == []
-    assert sorted(row["successes"] for row in Planted(episodes).rows("SELECT * FROM groups")) == [0, 8]
+    assert Planted(episodes[:14], derived=GROUPS).rows("SELECT * FROM groups") == []
+    groups = Planted(episodes, derived=GROUPS).rows("SELECT * FROM groups")
+    assert sorted(row["successes"] for row in groups) == [0, 8]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_groups_never_cross(field: str) -> None:
     ],
 )
 def test_returns_agree_at_eight_decimals_and_zero_has_no_sign(one: float, other: float, agree: bool) -> None:
-    planted = Planted([_episode(number, other if number == 3 else one) for number in range(8)])
+    planted = Planted([_episode(number, other if number == 3 else one) for number in range(8)], derived=GROUPS)
     assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": agree}]
 
 
@@ -139,7 +141,7 @@ def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]],
     episodes = [_episode(number, value, group) for number, (group, value) in enumerate(drawn)]
     expected = form_groups(from_row(Episode, each) for each in episodes)
     random.shuffle(episodes)
-    planted = Planted(episodes)
+    planted = Planted(episodes, derived=GROUPS)
     rows = planted.rows("SELECT * FROM groups")
     successes = [(block[0].group_id, sum(not episode.failed for episode in block)) for block in expected.blocks]
     returns = [[episode.episode_return for episode in block] for block in expected.blocks]

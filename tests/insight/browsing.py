@@ -101,9 +101,8 @@ def violations(page: Any, within: str = "html", *, only_contrast: bool = False) 
     """Return what axe-core finds in a part of a page: rule, impact and the first element."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(axe_source())
-    options = {"preload": False, "resultTypes": ["violations"]} | (
-        {"runOnly": ["color-contrast"]} if only_contrast else {}
-    )
+    options = {"preload": False, "resultTypes": ["violations"]}
+    options |= {"runOnly": ["color-contrast"]} if only_contrast else {}
     script = "([within, options]) => axe.run(within, options).then((found) => found.violations)"
     findings = page.evaluate(script, [within, options])
     return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in findings]

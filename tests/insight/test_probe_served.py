@@ -79,6 +79,7 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
 def test_a_server_that_goes_away_costs_what_was_in_flight_and_the_next_run_ends_in_the_same_bytes(
     tmp_path: Path,
 ) -> None:
+    """Catch a probe that plays finished retries again, or ends in other bytes than one that was never stopped."""
     with served(_player, slots=4) as server:
         whole = _built(tmp_path / "whole", server, max_concurrency=4)
         root = copy_store(whole, tmp_path / "store")

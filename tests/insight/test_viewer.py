@@ -5,7 +5,8 @@ import json
 import shutil
 import unicodedata
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -33,7 +34,17 @@ def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
     visit.close()
 
 
+@contextmanager
+def serving(site: Site, say: Callable[[str], None] = lambda _: None) -> Iterator[ViewServer]:
+    """Answer requests in another thread."""
+    with ViewServer(site, 0, say) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
 def test_an_episode_opens_at_its_pivot_and_keys_lead_on(visit: Visit, sites: dict[str, Path]) -> None:
+    """Catch a page that opens at another step than the fatal one, or keys that lead elsewhere than they say."""
     columns = listed(sites["plain"])
     number = a_failure(columns)
     pivot = columns["pivot"][number]
@@ -149,6 +160,7 @@ def text_of(page: Any, selector: str) -> str:
 
 
 def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
+    """Catch a foreign text that becomes markup or code of the page."""
     visit = Visit(browser, f"file://{sites['hostile']}/")
     columns = listed(sites["hostile"])
     number = next(i for i, pivot in enumerate(columns["pivot"]) if pivot is not None)
@@ -238,15 +250,13 @@ def test_nothing_overflows_on_a_narrow_screen_and_the_theme_is_kept(browser: Any
 def test_the_served_site_works_alike(browser: Any, small_store: Path, sites: dict[str, Path]) -> None:
     columns = listed(sites["plain"])
     site = Site(small_store, Selection())
-    with ViewServer(site, 0, lambda message: None) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with serving(site) as server:
         visit = Visit(browser, server.address)
         page = visit.open(f"#/episode/{columns['id'][a_failure(columns)]}", EPISODE)
         for image in page.locator(".pair img").all():
             assert image.evaluate("image => image.decode().then(() => image.naturalWidth > 0)")
         visit.open("#/overview", ".charts")
         visit.close()
-        server.shutdown()
     site.close()
 
 
@@ -293,10 +303,8 @@ def live(small_store: Path) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def server(live: Site) -> Iterator[ViewServer]:
-    with ViewServer(live, 0, lambda message: None) as serving:
-        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield serving
-        serving.shutdown()
+    with serving(live) as answering:
+        yield answering
 
 
 def ask(
@@ -344,11 +352,9 @@ def test_the_server_answers_its_own_name_only(server: ViewServer) -> None:
 def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path: Path) -> None:
     store = copy_store(small_store, tmp_path / "store")
     said: list[str] = []
-    with ViewServer(Site(store, ALL), 0, said.append) as serving:
-        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    with serving(Site(store, ALL), said.append) as answering:
         shutil.rmtree(store / "steps")
-        status, body, _ = ask(serving, "/episodes/0/0.json")
-        serving.shutdown()
+        status, body, _ = ask(answering, "/episodes/0/0.json")
     assert status == 500
     assert b"steps" in body
     assert said == [body.decode().rstrip("\n")]

@@ -43,6 +43,7 @@ def ids(page: Any) -> list[str]:
 
 
 def test_facets_filter_by_split_policy_writer_reason_slack_and_proof(visit: Visit, sites: dict[str, Path]) -> None:
+    """Catch a filter that keeps other episodes than its count says."""
     columns = listed(sites["plain"])
     page = visit.open("#/episodes", ".row")
     for facet, column in (("split", "split"), ("policy", "policy"), ("writer", "writer"), ("slack", "slack")):
@@ -289,7 +290,7 @@ TARGETS = "a:not(.json), button, summary, input, select, .rows, .film, .scroll, 
 
 
 def test_random_interactions_raise_no_error(browser: Any, sites: dict[str, Path]) -> None:
-    """100 steps: clicks, keys, choices, scrolls and addresses, without waiting for anything."""
+    """Catch an error of the page after any 100 clicks, keys, choices, scrolls and addresses, without any wait."""
     draw = random.Random(0)
     visit = Visit(browser, f"file://{sites['plain']}/", accept_downloads=True)
     page = visit.open("#/episodes", ".row")
