@@ -275,12 +275,15 @@ def _unsafe_turn(rows: Rows) -> None:
 
 
 @pytest.mark.usefixtures("rows_alone")
-@pytest.mark.parametrize("env", RUNS)
 @pytest.mark.parametrize("lie", [_another_turn, _another_need, _single_actions, _unsafe_turn])
-def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, env: str, lie: Callable[[Rows], None]) -> None:
+def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, lie: Callable[[Rows], None]) -> None:
     patient = Patient(store, tmp_path / "store")
-    change_rows(patient.root, patient.file(env, "labels"), lie)
-    assert any("prover gives" in problem or "the witness" in problem for problem in patient.found())
+    files = [patient.file(env, "labels") for env in RUNS]
+    for name in files:
+        change_rows(patient.root, name, lie)
+    found = [each for each in patient.found() if "prover gives" in each or "the witness" in each]
+    for name in files:
+        assert any(row["episode_id"] in problem for row in read_rows(store, name) for problem in found), name
 
 
 def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:

@@ -51,6 +51,11 @@ class Visit:
         self.page.wait_for_selector(ready)
         return self.page
 
+    def turn(self, address: str, ready: str) -> None:
+        """Go to another page of the open site, without loading it again."""
+        self.page.evaluate("address => { location.hash = address }", address)
+        self.page.wait_for_selector(ready)
+
     def shows(self, selector: str, text: str) -> None:
         """Wait until the element shows the text: a page reacts to keys with a delay."""
         _expect(self.page.locator(selector).first).to_have_text(text, use_inner_text=True)

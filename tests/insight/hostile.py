@@ -21,8 +21,8 @@ HOSTILE = (
     "\U0001f600 日本語 é e\u0301 \ufeff",
     "[bold red]markup[/] {{template}} %s",
 )
-LONG = "<b>long</b> " * 8400
-"""A text of some 100 kB."""
+LONG = "<b>long</b> " * 4200
+"""A text of some 50 kB."""
 
 
 def everything() -> str:

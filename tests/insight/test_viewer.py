@@ -178,10 +178,10 @@ def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
     visit.open("#/overview", ".tables")
     visit.open("#/episode/%3Cimg%20src=x%20onerror=alert(1)%3E", "h1:has-text('No such episode')")
     visit.open("#/episode/%E0%A4%A", "h1:has-text('No such episode')")
-    visit.open("#/<script>alert(1)</script>?env=<b>&q=%", "h1:has-text('No such page')")
+    visit.turn("#/<script>alert(1)</script>?env=<b>&q=%", "h1:has-text('No such page')")
     for name in ("__proto__", "constructor", "toString"):
-        visit.open(f"#/{name}?sort={name}&env={name}", "h1:has-text('No such page')")
-        visit.open(f"#/level/{name}", "h1:has-text('No such level')")
+        visit.turn(f"#/level/{name}", "h1:has-text('No such level')")
+        visit.turn(f"#/{name}?sort={name}&env={name}", "h1:has-text('No such page')")
     assert (made, page.evaluate("[typeof window.pwned, ({}).polluted]")) == (0, ["undefined", None])
     with pytest.raises(Exception, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>markup</b>'")
