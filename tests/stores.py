@@ -56,6 +56,11 @@ def copy_store(root: Path, target: Path) -> Path:
     return target
 
 
+def contents_of(root: Path) -> dict[str, bytes]:
+    """The bytes of every file below a folder, by its relative path."""
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 def rewrite_manifest(root: Path) -> None:
     """Rewrite the manifest to match the current files."""
     store = Store.open(root)
@@ -132,6 +137,11 @@ def need_at_pivots(root: Path) -> tuple[int, int]:
 def read_rows(root: Path, name: str) -> Rows:
     """The rows of one file of a store."""
     return pq.read_table(root / name).to_pylist()
+
+
+def stored_rows(root: Path, env: str, beginning: str) -> Rows:
+    """The rows of one environment in all files whose path begins so."""
+    return [row for name in table_files(root, env) if name.startswith(beginning) for row in read_rows(root, name)]
 
 
 def change_rows(root: Path, name: str, change: Change) -> None:

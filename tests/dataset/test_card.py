@@ -25,11 +25,7 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig
 from pivot.labeling.base import Guidance
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.tests.cli.command_line import run_config
-from pivot.tests.stores import build_tiny, problems, read_rows, table_files
-
-
-def _rows(root: Path, env: str, table: str) -> list[dict[str, Any]]:
-    return [row for name in table_files(root, env) if name.startswith(f"{table}/") for row in read_rows(root, name)]
+from pivot.tests.stores import build_tiny, problems, stored_rows
 
 
 def _section(root: Path, title: str) -> list[list[str]]:
@@ -49,14 +45,14 @@ def test_the_counts_are_those_of_the_rows(small_store: Path) -> None:
     for cells in rows:
         row = dict(zip(header, cells, strict=True))
         env = row["environment"]
-        episodes, labels = _rows(small_store, env, "episodes"), _rows(small_store, env, "labels")
+        episodes, labels = stored_rows(small_store, env, "episodes"), stored_rows(small_store, env, "labels")
         assert int(row["tasks"]) == len({episode["task_id"] for episode in episodes}) == 3
         assert int(row["episodes"]) == len(episodes) == 24
         assert row["success"] == _percent(sum(episode["success"] for episode in episodes), 24)
         assert int(row["failed"]) == sum(episode["failed"] for episode in episodes) == len(labels)
         assert int(row["accepted"]) == sum(label["accepted"] for label in labels)
         assert int(row["rejected"]) == sum(not label["accepted"] for label in labels)
-        records = _rows(small_store, env, f"dataset/{env}")
+        records = stored_rows(small_store, env, f"dataset/{env}/")
         assert int(row["train"]) + int(row["validation"]) == len(records)
 
 
@@ -96,7 +92,7 @@ def test_the_modes_are_those_of_the_rows(small_store: Path) -> None:
     header, *rows = _section(small_store, "Failure modes")
     shown = {(cells[0], cells[1]): dict(zip(header, cells, strict=True)) for cells in rows}
     for env in ("sokoban", "frozenlake"):
-        labels = [label for label in _rows(small_store, env, "labels") if label["accepted"]]
+        labels = [label for label in stored_rows(small_store, env, "labels") if label["accepted"]]
         modes = Counter(label["failure_mode"] for label in labels)
         assert {mode for name, mode in shown if name == env} == set(modes)
         for mode, count in modes.items():
@@ -120,7 +116,7 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
     """Empty guidance from the teacher: every label is kept, none is trained on."""
     monkeypatch.setattr(TemplateWriter, "write", lambda self, requests: [Guidance("") for _ in requests])
     root = build_tiny(tmp_path / "store", "frozenlake")
-    labels = _rows(root, "frozenlake", "labels")
+    labels = stored_rows(root, "frozenlake", "labels")
     assert {label["accepted"] for label in labels} == {False}
     names = Counter(name for label in labels for name in {reason["name"] for reason in label["reject_reasons"]})
     header, *rows = _section(root, "Counts")
@@ -135,8 +131,8 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 def test_an_episode_in_words(small_store: Path, env: str) -> None:
     store = Store.open(small_store)
-    labels = {label["episode_id"]: label for label in _rows(small_store, env, "labels")}
-    for episode in _rows(small_store, env, "episodes"):
+    labels = {label["episode_id"]: label for label in stored_rows(small_store, env, "labels")}
+    for episode in stored_rows(small_store, env, "episodes"):
         view = find_episode(store, episode["episode_id"])
         facts = dict(view.facts())
         assert facts["episode"] == episode["episode_id"]

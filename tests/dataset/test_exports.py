@@ -19,6 +19,7 @@ from pivot.datasets.store.schema import TableSchema
 from pivot.datasets.store.store import Store
 from pivot.tests.dataset.export_rows import CHECKS as KINDS
 from pivot.tests.dataset.export_rows import Facts, export_problems, row_problems, rows_of
+from pivot.tests.stores import contents_of
 
 Row = dict[str, Any]
 
@@ -36,12 +37,8 @@ def exports(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _content(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 def _shown(root: Path) -> dict[str, bytes]:
-    return {name: data for name, data in _content(root).items() if not name.startswith(".")}
+    return {name: data for name, data in contents_of(root).items() if not name.startswith(".")}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -54,7 +51,7 @@ def test_bytes_depend_neither_on_workers_nor_on_interruptions(
 ) -> None:
     """Catch rows that depend on who wrote them, or an export that starts again from nothing."""
     pivot.export(store, tmp_path / "many", format="pairs", workers=2)
-    assert _content(tmp_path / "many") == _content(exports / "pairs")
+    assert contents_of(tmp_path / "many") == contents_of(exports / "pairs")
     from pivot.flows import export as flow
 
     made, shards = flow.shard_tables, list[str]()
@@ -289,8 +286,8 @@ def test_what_cannot_be_exported_says_what_to_do(store: Path, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"holds 'thesis.txt'.*choose another --out"):
         pivot.export(store, tmp_path / "mine", format="pairs")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
-    before = _content(store)
+    before = contents_of(store)
     for inside in (store, store / "dataset", store / "new"):
         with pytest.raises(ConfigError):
             pivot.export(store, inside, format="pairs")
-    assert _content(store) == before
+    assert contents_of(store) == before

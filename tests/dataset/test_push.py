@@ -21,7 +21,7 @@ from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.object_server import ObjectServer
 from pivot.tests.dataset.push_hub import TOKEN, Hub, push_hub
 from pivot.tests.flow_runs import PATIENCE, clean_environment, config_of
-from pivot.tests.stores import copy_store
+from pivot.tests.stores import contents_of, copy_store
 
 REPO = "me/first"
 TARGET = f"hub:{REPO}"
@@ -51,8 +51,7 @@ def store(tiny_store: Path, tmp_path: Path) -> Path:
 
 def version(root: Path) -> dict[str, bytes]:
     """Return the contents of a store's dataset by file name."""
-    folder = root / "dataset"
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return contents_of(root / "dataset")
 
 
 def shown(hub: Hub, branch: str = "main") -> dict[str, bytes]:

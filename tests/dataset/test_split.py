@@ -15,7 +15,7 @@ from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, EPISODES, LAB
 from pivot.datasets.store.splits import TRAIN, VALIDATION, level_position, split_by_episode, split_by_task
 from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
-from pivot.tests.stores import change_rows, copy_store, read_rows, schema_of, table_files
+from pivot.tests.stores import Rows, change_rows, copy_store, read_rows, schema_of, stored_rows, table_files
 
 LEVELS = st.lists(st.integers(0, 400).map(lambda number: f"level {number}"), max_size=60)
 HELD_OUT = next(f"held out {number}" for number in range(1000) if level_position(f"held out {number}") < 0.1)
@@ -128,12 +128,12 @@ def _sides(store: Store, env: str) -> dict[str, str]:
 
 def test_one_level_under_two_task_ids_is_on_one_side(small_store: Path, tmp_path: Path) -> None:
     root = copy_store(small_store, tmp_path / "store")
-    names = [name for name in table_files(root, "frozenlake") if name.startswith("episodes/")]
-    level = read_rows(root, names[0])[0]["initial_state"]
-    other = read_rows(root, names[1])[0]["task_id"]
-    change_rows(root, names[1], lambda rows: [row | {"initial_state": level} for row in rows])
+    name = [name for name in table_files(root, "frozenlake") if name.startswith("episodes/")][1]
+    level = stored_rows(root, "frozenlake", "episodes/")[0]["initial_state"]
+    other = read_rows(root, name)[0]["task_id"]
+    change_rows(root, name, lambda rows: [row | {"initial_state": level} for row in rows])
     sides = _sides(Store.open(root), "frozenlake")
-    shared = [row for name in names for row in read_rows(root, name) if row["initial_state"] == level]
+    shared = [row for row in stored_rows(root, "frozenlake", "episodes/") if row["initial_state"] == level]
     tasks = {row["task_id"] for row in shared}
     assert other in tasks and len(tasks) == 2
     assert len({sides[row["episode_id"]] for row in shared}) == 1
@@ -145,30 +145,18 @@ LAKES = [f"SFF\nF{a}{b}\n{c}FG" for a in "FH" for b in "FH" for c in "FH"]
 def test_a_level_without_a_record_fills_no_side(small_store: Path, tmp_path: Path) -> None:
     """The failures of the only held-out level are refused: one of the other levels has to be held out."""
     root, env = copy_store(small_store, tmp_path / "store"), "frozenlake"
-    names = table_files(root, env)
-    level_of = {
-        row["episode_id"]: row["initial_state"]
-        for name in names
-        if name.startswith("episodes/")
-        for row in read_rows(root, name)
-    }
+    level_of = {row["episode_id"]: row["initial_state"] for row in stored_rows(root, env, "episodes/")}
     first, second, *_ = sorted(set(level_of.values()), key=level_position)
-    for name in (each for each in names if each.startswith("labels/")):
-        change_rows(
-            root,
-            name,
-            lambda rows: [row | {"accepted": row["accepted"] and level_of[row["episode_id"]] != first} for row in rows],
-        )
+
+    def refuse(rows: Rows) -> Rows:
+        return [row | {"accepted": row["accepted"] and level_of[row["episode_id"]] != first} for row in rows]
+
+    for name in (each for each in table_files(root, env) if each.startswith("labels/")):
+        change_rows(root, name, refuse)
     config = Store.open(root).config
     between = (level_position(first) + level_position(second)) / 2
     sides = _sides(Store(root, config.model_copy(update={"validation_fraction": between})), env)
-    kept = {
-        row["episode_id"]
-        for name in names
-        if name.startswith("labels/")
-        for row in read_rows(root, name)
-        if row["accepted"]
-    }
+    kept = [row["episode_id"] for row in stored_rows(root, env, "labels/") if row["accepted"]]
     assert {sides[episode] for episode in kept} == {TRAIN, VALIDATION}
 
 

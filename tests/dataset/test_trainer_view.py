@@ -25,7 +25,7 @@ from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.solvers.base import FAILURE_MODES
-from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
+from pivot.tests.stores import build_tiny, copy_store, problems, stored_rows
 
 from datasets import DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset
 
@@ -47,8 +47,7 @@ def _load(root: Path, config: str | None = None, **options: Any) -> DatasetDict:
 
 
 def _stored(root: Path, env: str, side: str, suffix: str = "") -> list[dict[str, Any]]:
-    folder = f"dataset/{env}{suffix}/{side}-"
-    return [row for name in table_files(root, env) if name.startswith(folder) for row in read_rows(root, name)]
+    return stored_rows(root, env, f"dataset/{env}{suffix}/{side}-")
 
 
 @pytest.mark.parametrize("env", ENVS)
@@ -101,8 +100,7 @@ def test_whole_episodes_with_their_frames(small_store: Path, env: str) -> None:
     rows = [cast(dict[str, Any], row) for side in loaded.values() for row in side]
     assert loaded["train"].features == Features.from_arrow_schema(DATASET_EPISODES.arrow_with_features())
     assert len(rows) == 24
-    names = [name for name in table_files(small_store, env) if name.startswith("episodes/")]
-    stored = [row for name in names for row in read_rows(small_store, name)]
+    stored = stored_rows(small_store, env, "episodes/")
     assert {row["episode_id"]: row["success"] for row in rows} == {row["episode_id"]: row["success"] for row in stored}
     for row in rows:
         assert len(row["images"]) == row["num_steps"] + 1

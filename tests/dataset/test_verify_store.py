@@ -94,12 +94,11 @@ def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
     episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
 
     def lie(rows: Rows) -> None:
-        for row in rows:
-            if row["episode_id"] == episode:
-                step = row["pivot_step"]
-                row["pivot_step"] = step + 1
-                if "target" in row:
-                    row["target"] = row["target"].replace(f'"pivot_step": {step}', f'"pivot_step": {step + 1}')
+        for row in (row for row in rows if row["episode_id"] == episode):
+            step = row["pivot_step"]
+            row["pivot_step"] = step + 1
+            if "target" in row:
+                row["target"] = row["target"].replace(f'"pivot_step": {step}', f'"pivot_step": {step + 1}')
 
     for name in table_files(patient.root, "sokoban"):
         if name.startswith(("labels/", "dataset/sokoban/")):

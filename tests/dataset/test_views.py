@@ -18,7 +18,7 @@ from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS
 from pivot.docs.assets.reference_pages import ALL_TABLES, reference, with_reference
 from pivot.rollouts.base import Episode
 from pivot.tests.rollouts.blocks import form_groups
-from pivot.tests.stores import read_rows, table_files
+from pivot.tests.stores import stored_rows
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/store.md"
 EMPTY: dict[str, Any] = dict.fromkeys(EPISODES.names)
@@ -192,8 +192,7 @@ def test_views_of_nothing() -> None:
 
 def test_a_store_says_what_its_rows_say(small_store: Path) -> None:
     for env in ("sokoban", "frozenlake"):
-        names = [name for name in table_files(small_store, env) if name.startswith("episodes/")]
-        rows = [row for name in names for row in read_rows(small_store, name)]
+        rows = stored_rows(small_store, env, "episodes/")
         columns, values = query(small_store, f"SELECT * FROM group_rates WHERE env = '{env}'")
         rates = dict(zip(columns, values[0], strict=True))
         assert (rates["episodes"], rates["groups"], rates["short_blocks"]) == (24, 3, 0)

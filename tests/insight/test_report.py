@@ -18,7 +18,7 @@ from pivot.insight.report.plain import parsed
 from pivot.insight.report.site import ASSETS, MARKER, asset, report
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.insight.hostile import HOSTILE, LONG, everything, poison
-from pivot.tests.stores import build_tiny, change_rows, copy_store, rewrite_manifest, table_files
+from pivot.tests.stores import build_tiny, change_rows, contents_of, copy_store, rewrite_manifest, table_files
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = Selection()
@@ -40,10 +40,6 @@ def made(root: Path, target: Path, selection: Selection = ALL) -> Path:
 
 def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="ascii"))
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def unwrapped(path: Path) -> Any:
@@ -76,9 +72,9 @@ def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
             used.add(frame["src"])
         if page["analyzer"] is not None:
             used |= {page["analyzer"]["collage"], page["analyzer"]["panel"]}
-    data = {name for name in files(site) if name.startswith("frames/")}
+    data = {name for name in contents_of(site) if name.startswith("frames/")}
     assert data == used
-    assert {name for name in files(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
+    assert {name for name in contents_of(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
 
 
 def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> None:
@@ -186,14 +182,14 @@ def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> Non
 
 def test_equal_stores_give_equal_files(site: Path, small_store: Path, tmp_path: Path) -> None:
     copy = copy_store(small_store, tmp_path / "elsewhere" / small_store.name)
-    assert files(made(copy, tmp_path / "again")) == files(site)
+    assert contents_of(made(copy, tmp_path / "again")) == contents_of(site)
 
 
 def test_hostile_texts_arrive_unchanged_and_mean_nothing_to_a_script(tiny_store: Path, tmp_path: Path) -> None:
     store = copy_store(tiny_store, tmp_path / "store")
     poison(store)
     folder = made(store, tmp_path / "site")
-    for name, content in files(folder).items():
+    for name, content in contents_of(folder).items():
         if name.endswith(".js") and not name.startswith("viewer/"):
             assert content.isascii()
             assert all(byte >= 0x20 or byte == 0x0A for byte in content)
@@ -280,15 +276,15 @@ def test_an_interrupted_report_leaves_the_old_one_and_the_next_replaces_it(
         report(small_store, target, reporter=_Stop())
     assert list(tmp_path.iterdir()) == []
     made(small_store, target, Selection(limit=1))
-    before = files(target)
+    before = contents_of(target)
     with pytest.raises(KeyboardInterrupt):
         report(small_store, target, reporter=_Stop())
-    assert files(target) == before
+    assert contents_of(target) == before
     (tmp_path / ".site.new" / "frames").mkdir(parents=True)  # as a kill would leave it
     (tmp_path / ".site.new" / "frames" / "0.png").write_bytes(b"half")
     (tmp_path / "link").symlink_to(target)
     made(small_store, tmp_path / "link")
-    assert files(target) == files(site)
+    assert contents_of(target) == contents_of(site)
     assert {path.name for path in tmp_path.iterdir()} == {"site", "link"}
 
 

@@ -24,6 +24,7 @@ from pivot.models.preflight import SEED
 from pivot.tests.flow_runs import config_of
 from pivot.tests.flows.test_writers import QUICK, coach
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed
+from pivot.tests.insight.test_report import pages
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served, walker
 from pivot.tests.models.coaching import asked
 
@@ -176,18 +177,10 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, lis
 
 
 def _make(folder: Path, server: ChatServer) -> None:
-    part = _part(server)
+    part = {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url}}
     pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
     probe_store(folder / "store", ProbeSettings(), Reporter())
     report(folder / "store", folder / "site")
-
-
-def _part(server: ChatServer) -> dict[str, Any]:
-    return {"name": "openai", "options": {"model": MODEL}, "service": {**QUICK, "base_url": server.url}}
-
-
-def pages(site: Path) -> list[Any]:
-    return [json.loads(path.read_text()) for path in sorted(site.glob("episodes/0/*.json"))]
 
 
 def as_sent(site: Path, page: Any, request: Any) -> str:
@@ -242,7 +235,7 @@ def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, p
     pivot = record["label"]["pivot_step"]
     needed = [
         record["texts"][part["text"]]
-        for message in record["requests"][pivot]["messages"]
+        for message in [*record["requests"][pivot]["messages"], record["analyzer"]["prompt"]["messages"][0]]
         for part in message["parts"]
         if "text" in part
     ]
@@ -251,9 +244,6 @@ def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, p
         record["requests"][pivot]["fields"],
         record["analyzer"]["completion"],
         record["analyzer"]["calls"][0]["answer"],
-    ]
-    needed += [
-        record["texts"][part["text"]] for part in record["analyzer"]["prompt"]["messages"][0]["parts"] if "text" in part
     ]
     assert set(needed) <= set(shown)
     assert json.loads(record["requests"][pivot]["fields"])["seed"] in {body["seed"] for body in bodies}
