@@ -48,6 +48,7 @@ def test_every_environment_is_tested() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("env", STRENGTH)
 def test_rows_say_how_strong_their_certificate_is(stores: dict[str, Path], tmp_path: Path, env: str, kind: str) -> None:
+    """Catch a row that claims a stronger certificate than its environment gives, or a format that it cannot support."""
     if kind in WITHOUT.get(env, {}):
         reason = WITHOUT[env][kind]
         with pytest.raises(ConfigError, match=rf"export {kind}: found environment {env}: .*{reason}.*export another"):

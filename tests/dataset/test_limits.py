@@ -77,6 +77,7 @@ def test_a_signal_reaches_the_child_and_a_killed_command_leaves_none() -> None:
 
 
 def test_a_shard_that_takes_too_long_ends_verify(lake: Patient) -> None:
+    """Catch a shard that runs for ever, or a traceback where its time ends."""
     ended = _verified(lake.root, "--max-seconds", "1", "--max-memory", "4096")
     assert ended.returncode in (0, 1)
     assert ended.returncode == 0 or "made no progress within --max-seconds" in ended.stderr

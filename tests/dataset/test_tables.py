@@ -281,9 +281,9 @@ def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, lie: Ca
     files = [patient.file(env, "labels") for env in RUNS]
     for name in files:
         change_rows(patient.root, name, lie)
-    found = [each for each in patient.found() if "prover gives" in each or "the witness" in each]
+    messages = [each for each in patient.found() if "prover gives" in each or "the witness" in each]
     for name in files:
-        assert any(row["episode_id"] in problem for row in read_rows(store, name) for problem in found), name
+        assert any(row["episode_id"] in problem for row in read_rows(store, name) for problem in messages), name
 
 
 def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:

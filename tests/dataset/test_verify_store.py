@@ -40,6 +40,7 @@ BOTH = ("sokoban", "frozenlake")
 
 
 def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake: Patient) -> None:
+    """Catch a verify that calls a store wrong that a build has just written."""
     assert [problems(small_store), patient.found(), lake.found()] == [[], [], []]
     assert view_problems(Store.open(small_store)) == []
 

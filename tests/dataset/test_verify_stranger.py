@@ -247,9 +247,9 @@ def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient
     }
     run_sql(lake.root, *(f"CREATE OR REPLACE VIEW {name} AS {sql}" for name, sql in lies.items()))
     run_sql(lake.root, "CREATE MACRO round(x, y) AS 1.0")
-    found = _of_views(lake.root)
-    assert found[0] == "pivot.duckdb: a function main.round that the run does not make"
-    assert [each.split(" is not ")[0] for each in found[1:]] == [
+    messages = _of_views(lake.root)
+    assert messages[0] == "pivot.duckdb: a function main.round that the run does not make"
+    assert [each.split(" is not ")[0] for each in messages[1:]] == [
         f"pivot.duckdb: the view main.{name}" for name in sorted(lies)
     ]
 

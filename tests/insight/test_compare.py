@@ -35,6 +35,7 @@ def strong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_numbers_are_those_of_pandas(weak: Path, strong: Path) -> None:
+    """Catch a measure that counts other rows than its name says."""
     compared = {(each.env, each.measure): each for each in compare_stores(weak, strong)}
     for side, root in (("old", weak), ("new", strong)):
         frames = load_store(root)
@@ -98,6 +99,7 @@ def test_a_store_does_not_differ_from_itself(weak: Path) -> None:
 
 
 def test_other_levels_are_not_paired(weak: Path, tmp_path: Path) -> None:
+    """Catch a comparison that pairs levels which only have equal numbers."""
     other = _built(tmp_path / "other", -2.0, seed=1, environments={"frozenlake": RUNS["frozenlake"]})
     compared = {each.measure: each for each in compare_stores(weak, other)}
     success = compared["success"]

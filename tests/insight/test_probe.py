@@ -51,6 +51,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
+    """Catch rates that do not separate the fatal step from the one after it."""
     store = Store.open(lake)
     rates = {each.arm: each for each in arm_rates(store)[1]}
     no_hint, after = rates["no_hint"], rates["after"]
@@ -74,6 +75,7 @@ def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
 
 
 def test_every_environment_is_played_again(five: Path) -> None:
+    """Catch an environment whose states cannot be restored, or a retry that succeeds after an exact pivot."""
     store = Store.open(five)
     rows = probe_rows(store)
     assert set(rows["env"]) == set(ENVIRONMENTS)

@@ -68,6 +68,7 @@ def _same(rows: list[dict[str, Any]], expected: Any, keys: list[str]) -> None:
 def test_every_summary_is_that_of_pandas(
     big: Path, frames: tuple[pd.DataFrame, pd.DataFrame], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Catch a wrong summary, also where shards are read in parts."""
     monkeypatch.setattr(views, "_EPISODES_AT_ONCE", at_once)
     summaries = _views(big)
     episodes: Any = frames[0]

@@ -192,9 +192,9 @@ def test_texts_are_shown_as_texts(browser: Any, sites: dict[str, Path]) -> None:
 def axe_finds(page: Any, within: str = "html") -> list[Any]:
     """Return all violations in the light scheme, and those of the dark one, which differs in its colours alone."""
     page.emulate_media(color_scheme="light")
-    found = violations(page, within)
+    problems = violations(page, within)
     page.emulate_media(color_scheme="dark")
-    return found + violations(page, within, only_contrast=True)
+    return problems + violations(page, within, only_contrast=True)
 
 
 def test_axe_finds_nothing(browser: Any, sites: dict[str, Path]) -> None:

@@ -71,6 +71,7 @@ def test_labels_are_filtered_by_reasons_with_commas_percent_signs_and_markup(
 
 
 def test_the_list_is_sorted_by_any_column(visit: Visit, sites: dict[str, Path]) -> None:
+    """Catch a list in another order than its column says, or one that puts missing values first."""
     columns = listed(sites["plain"])
     for name in ("pivot", "task", "id"):
         column = columns[name]
@@ -224,6 +225,7 @@ def test_every_call_shows_its_answer_and_what_it_cost(probed: tuple[Path, list[B
 
 
 def test_requests_and_retries_of_a_probed_served_store_are_shown(browser: Any, probed: tuple[Path, list[Any]]) -> None:
+    """Catch a page that leaves out or alters what a server got or answered."""
     site, bodies = probed
     record = next(page for page in pages(site) if page["retries"] and page["label"]["accepted"])
     visit = Visit(browser, f"file://{site}/")
