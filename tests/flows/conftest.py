@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pivot.core.storage import objects
+from pivot.models import pacing
 from pivot.tests.core.object_server import Line, ObjectServer, environment
 from pivot.tests.disks import mounted_disk
 from pivot.tests.flows.victim import Victim
@@ -16,6 +17,12 @@ def victim() -> Iterator[Victim]:
     """One process for all runs that are killed; their tests are in the group `kill`, on one test worker."""
     with Victim() as process:
         yield process
+
+
+@pytest.fixture(autouse=True)
+def _slots_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that stand for worker processes share slots in this process, where no later test may find them."""
+    monkeypatch.setattr(pacing, "_shared", None)
 
 
 @pytest.fixture

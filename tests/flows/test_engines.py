@@ -29,8 +29,7 @@ from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_ou
 from pivot.flows.pipeline import build_store
 from pivot.flows.running import Running, pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
-from pivot.tests.flows.test_labelling import both
-from pivot.tests.flows.test_writers import part
+from pivot.tests.flows.test_writers import both, part
 from pivot.tests.models.chat_server import ChatServer
 
 distributed = pytest.importorskip("distributed", reason="needs distributed; make dev installs it")
@@ -137,7 +136,7 @@ def test_served_episodes_and_labels_are_made_by_the_cluster(cluster: tuple[str, 
     engine, address = cluster
     with ChatServer(both, keeps_bodies=False) as server:
         model = part(server, max_concurrency=4)
-        config = config_of(6, policy=model, teacher=model)
+        config = config_of(4, rollouts=2, policy=model, teacher=model)
         pivot.build(config, tmp_path / "alone")
         server.log.most_in_flight = 0
         pivot.build(config, tmp_path / "many", workers=0, engine=engine, address=address)

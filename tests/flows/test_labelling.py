@@ -20,13 +20,9 @@ from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
 from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import completed, one_in_three
-from pivot.tests.flows.test_writers import coach, part, tables_of
-from pivot.tests.models.chat_server import ChatServer, served, walker
-
-
-def both(body: dict[str, Any]) -> dict[str, Any]:
-    """Answer as policy and as teacher."""
-    return coach(body) if "response_format" in body else walker(body)
+from pivot.tests.flows.test_served_workers import build
+from pivot.tests.flows.test_writers import both, coach, part, tables_of
+from pivot.tests.models.chat_server import ChatServer, served
 
 
 def restart(server: ChatServer, answered: int) -> threading.Thread:
@@ -36,7 +32,7 @@ def restart(server: ChatServer, answered: int) -> threading.Thread:
         while server.log.answered < answered:
             time.sleep(0.01)
         server.stop()
-        time.sleep(0.3)
+        time.sleep(0.1)
         server.start()
 
     thread = threading.Thread(target=wait_and_restart, daemon=True)
@@ -71,7 +67,7 @@ def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
         roles = {"policy": 6, "teacher": 3}
         parts = {role: part(server, max_concurrency=most, request_seconds=60.0) for role, most in roles.items()}
         config = config_of(TASKS, rollouts=4, **parts)
-        completed(lambda: pivot.build(config, tmp_path, workers=workers), 21)
+        completed(lambda: build(config, tmp_path, workers), 21)
         for each in restarts:
             each.join(PATIENCE)
             assert not each.is_alive()
@@ -86,7 +82,7 @@ def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp
     with served(coach) as server:
         server.crowd = 5
         config = config_of({"frozenlake": 6}, rollouts=4, teacher=part(server, max_concurrency=5))
-        pivot.build(config, tmp_path, workers=workers)
+        build(config, tmp_path, workers)
         assert server.log.most_in_flight == 5
         assert server.log.answered > 10
 
@@ -106,8 +102,8 @@ def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypa
 
 def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:
     with served(coach, slots=4, latency=0.02) as server:
-        config = config_of({"frozenlake": 8}, rollouts=6, tasks_per_shard=8)
-        teacher = part(server, max_concurrency=4, patience_seconds=1.0)
+        config = config_of({"frozenlake": 5}, rollouts=6, tasks_per_shard=5)
+        teacher = part(server, max_concurrency=4, patience_seconds=0.3)
         pivot.build(config | {"teacher": teacher}, tmp_path / "whole")
         half, gone = server.log.answered * 3 // 2, threading.Thread(target=server.stop)
 

@@ -54,8 +54,8 @@ def one_in_three(*, hangs: bool = False) -> Callable[[str, int], str | None]:
 
 @pytest.mark.parametrize(
     "tasks",
-    [{"sokoban": 4, "frozenlake": 2}, pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long)],
-    ids=["48 episodes", "1000 episodes"],
+    [{"sokoban": 3, "frozenlake": 1}, pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long)],
+    ids=["32 episodes", "1000 episodes"],
 )
 def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tasks: dict[str, int]) -> None:
     with served() as whole:
@@ -81,10 +81,11 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
 
 @pytest.mark.parametrize("cache", ["", "calls.sqlite"])
 def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_path: Path, cache: str) -> None:
-    """Episodes break off at their first fault and are re-executed until all are complete."""
+    """Catch a cost that is lost or counted twice when episodes break off at a fault and are executed again."""
     path = str(tmp_path / cache) if cache else ""
     with served(fault=lambda key, tried: "500" if number_of(key, tried) % 12 == 0 else None) as server:
-        config = config_at(server, {"sokoban": 2}, tries=1, price_in=1e4, cache=path, patience_seconds=60.0)
+        service = {"tries": 1, "price_in": 1e4, "cache": path, "patience_seconds": 60.0}
+        config = config_at(server, {"sokoban": 1}, **service)
         pending = [pivot.build(config, tmp_path / "store").pending_episodes]
         while pending[-1]:
             pending.append(pivot.build(config, tmp_path / "store").pending_episodes)
@@ -92,8 +93,10 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
             assert usage.tries == server.log.requests
             assert usage.cost == pytest.approx(server.log.answered)  # 100 prompt tokens each
             assert usage.unanswered == pending[-1]
-            assert problems(tmp_path / "store") == []
+            if len(pending) == 2:
+                assert problems(tmp_path / "store") == []
     assert len(pending) > 2
+    assert problems(tmp_path / "store") == []
 
 
 @pytest.mark.parametrize("tasks", [2, pytest.param(25, marks=pytest.mark.long)], ids=["16 episodes", "200 episodes"])
@@ -180,11 +183,9 @@ def finished_shards(root: Path) -> list[str]:
 
 def _settled(server: ChatServer) -> int:
     """Answers given when the last request of a killed run is over, too."""
-    before = -1
-    while before != server.log.answered:
-        before = server.log.answered
-        time.sleep(1)
-    return before
+    while server._connections:
+        time.sleep(0.01)
+    return server.log.answered
 
 
 def _kept_requests(root: Path, cache: Path) -> tuple[set[str], set[str]]:

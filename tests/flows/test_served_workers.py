@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
+import pivot
 import psutil
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
@@ -23,16 +24,15 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult, build_store
-from pivot.flows.running import pool_of
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.flow_runs import PATIENCE, assert_whole, begun
 from pivot.tests.flows.test_served_faults import completed, config_at, one_in_three
-from pivot.tests.flows.test_writers import tables_of
+from pivot.tests.flows.test_writers import both, tables_of
 from pivot.tests.models.chat_server import MODEL, served
 
-TASKS = {"sokoban": 6, "frozenlake": 6}
+TASKS = {"sokoban": 4, "frozenlake": 4}
 
 
 class Threads(InProcess):
@@ -50,11 +50,6 @@ class Threads(InProcess):
     def share(self, slots: int) -> int:
         pacing.share_slots(threading.BoundedSemaphore(slots))  # type: ignore[arg-type]
         return slots
-
-
-@pytest.fixture(autouse=True)
-def _slots_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "_shared", None)
 
 
 class Reports(Reporter):
@@ -94,21 +89,21 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
 
 @pytest.mark.timeout(900)
 def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
-    with served(slots=8) as server:
-        config = config_at(server, {"sokoban": 3, "frozenlake": 3}, rollouts=4, max_concurrency=8)
+    """Catch a limit for every process, and bytes that depend on the process that plays or labels."""
+    with served(both, slots=6) as server:
+        config = config_at(server, {"sokoban": 4}, rollouts=4, max_concurrency=6) | {"tasks_per_shard": 1}
+        config["teacher"] = config["policy"]
         build(config, tmp_path / "whole")
-        server.log.most_in_flight, server.crowd = 0, 8
-        resolved = make_config(config)
-        with pool_of({"workers": 3}, list(resolved.environments), tmp_path / "store") as pool:
-            build_store(tmp_path / "store", resolved, pool, Reporter())
-        assert server.log.most_in_flight == 8
+        server.log.most_in_flight, server.crowd = 0, 6
+        pivot.build(config, tmp_path / "store", workers=2)
+        assert server.log.most_in_flight == 6
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 
 
 def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path) -> None:
     with served() as server:
         server.crowd = 16
-        build(config_at(server, {"sokoban": 12}, max_concurrency=16), tmp_path, 4)
+        build(config_at(server, {"sokoban": 8}, max_concurrency=16), tmp_path, 4)
         assert server.log.most_in_flight == 16
 
 

@@ -15,7 +15,7 @@ from pivot.datasets.store.store import Store
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models import chat_server
-from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served
+from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served, walker
 from pivot.tests.models.coaching import asked, guidance_fields
 from pivot.tests.stores import Patient, change_rows, problems, rewrite_manifest, table_files
 from typer.testing import CliRunner
@@ -28,6 +28,11 @@ def coach(body: dict[str, Any]) -> dict[str, Any]:
     text = asked(body)
     bad = number_of(text) % 5 == 0
     return {"text": "I'd rather not say." if bad else json.dumps(guidance_fields(text, "Avoid what was fatal here."))}
+
+
+def both(body: dict[str, Any]) -> dict[str, Any]:
+    """Answer as policy and as teacher."""
+    return coach(body) if "response_format" in body else walker(body)
 
 
 WAITS = {"pause_seconds": 0.01, "longest_pause": 0.1, "request_seconds": 30.0, "patience_seconds": 20.0}
