@@ -92,7 +92,7 @@ def test_ctrl_c_at_any_moment_of_a_command_is_no_traceback(tiny_store: Path, mom
 
 
 @pytest.mark.parametrize(
-    ("name", "promises"), [("build", True), ("relabel", True), ("verify", False), ("view", False), ("stats", False)]
+    ("name", "promises"), [("build", True), ("relabel", True), ("export", True), ("verify", False), ("stats", False)]
 )
 def test_ctrl_c_promises_to_resume_only_what_is_kept(
     name: str, promises: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

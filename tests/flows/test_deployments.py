@@ -155,15 +155,12 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     for stage in ("rollout", "label", "export"):
         assert re.search(rf"^{stage} frozenlake/00000: \d+\.\d\d s, \d+ bytes$", log, re.MULTILINE), log
     text = (served.folder / "metrics" / "pivot-nightly-frozenlake.prom").read_text()
-    samples = {(each.name, *sorted(each.labels.items())): each.value for each in _samples(text)}
+    families = text_string_to_metric_families(text)
+    samples = {(each.name, *sorted(each.labels.items())): each.value for family in families for each in family.samples}
     at = ("deployment", "nightly-frozenlake")
     assert samples["pivot_run_succeeded", at] == 1
     assert samples["pivot_stage_shards_made", at, ("stage", "rollout")] == 1
     assert samples["pivot_store_count", at, ("environment", "frozenlake"), ("what", "episodes")] == 8
-
-
-def _samples(text: str) -> list[Any]:
-    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> None:

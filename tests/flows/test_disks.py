@@ -56,31 +56,19 @@ def test_a_relabel_on_a_full_disk_loses_nothing(root: Path) -> None:
     assert_whole(root)
 
 
-def test_a_read_only_disk_is_named(root: Path, disk: Path) -> None:
-    _remount(root, "ro")
-    for arguments in (
-        ("build", "sokoban", "--out", disk / "other", "--workers", "1"),
-        ("build", "sokoban", "--out", root, "--refresh", "--workers", "1"),
-        ("relabel", root, "--workers", "1"),
-    ):
-        with pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable") as caught:
-            run(*arguments)
-        assert str(disk) in str(caught.value)
-    for arguments in (("stats", root), ("peek", root), ("verify", root, "--workers", "1")):
-        run(*arguments)
-    assert len(pivot.load_store(root).episodes.collect()) == 16
-
-
-def test_a_complete_store_on_a_read_only_disk_is_complete(root: Path) -> None:
+def test_a_store_on_a_read_only_disk_is_read_and_a_command_that_writes_is_refused(root: Path, disk: Path) -> None:
     (root / ".lock").unlink()
     _remount(root, "ro")
-    assert pivot.build(CONFIG, root).already_complete
     shown = run("build", "--config", root / "run.json", "--out", root, "--workers", "1")
     assert "(already complete)" in " ".join(shown.split())
+    for arguments in (("stats", root), ("peek", root), ("verify", root, "--workers", "1")):
+        run(*arguments)
     with pytest.raises(StoreError, match="holds a run with another config"):
         pivot.build(CONFIG | {"seed": 1}, root)
-    # Commands that write are refused as before.
-    refused = pytest.raises(StoreError, match="Read-only file system; choose a folder on a writable")
+    refused = pytest.raises(StoreError, match=f"{disk}.*Read-only file system; choose a folder on a writable")
+    for arguments in (("build", "sokoban", "--out", disk / "other"), ("relabel", root, "--workers", "1")):
+        with refused:
+            run(*arguments)
     for config, refresh in ((CONFIG, True), (config_of({"sokoban": 2, "frozenlake": 3}), False)):
         with refused:
             pivot.build(config, root, refresh=refresh)
@@ -178,15 +166,8 @@ class Mistake:
     server: dict[str, Any] = field(default_factory=dict)
     change: Callable[[dict[str, Any], Path], Any] = lambda part, folder: None
     """Makes the mistake in a part of the config."""
-    roles: tuple[str, ...] = ("policy", "teacher")
-    """Roles that the test gives the mistake; the rule does not depend on the role."""
-
-
-def elsewhere(suffix: str) -> Callable[[dict[str, Any], Path], Any]:
-    def change(part: dict[str, Any], folder: Path) -> None:
-        part["service"]["base_url"] += suffix
-
-    return change
+    role: str = "policy"
+    """The role that the test gives the mistake; the rule does not depend on it."""
 
 
 def nobody(part: dict[str, Any], folder: Path) -> None:
@@ -204,15 +185,14 @@ def cached_in_garbage(part: dict[str, Any], folder: Path) -> None:
 
 
 MISTAKES = {
-    "nobody there": Mistake(r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody),
-    "wrong path": Mistake(
-        r"/v1/v2/chat/completions does not exist for model", change=elsewhere("/v2"), roles=("teacher",)
+    "nobody there": Mistake(
+        r"no server answers at http://127.0.0.1:9/v1", ServerGoneError, change=nobody, role="teacher"
     ),
-    "wrong key": Mistake(
-        r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}, roles=("policy",)
-    ),
+    "wrong key": Mistake(r"refuses the credentials \(status 401.*OPENAI_API_KEY", server={"key": "Bearer other"}),
     "unknown model": Mistake(
-        r"has no model 'large'; it has: tiny", change=lambda part, _: part["options"].update(model="large")
+        r"has no model 'large'; it has: tiny",
+        change=lambda part, _: part["options"].update(model="large"),
+        role="teacher",
     ),
     "no pictures": Mistake(
         r"accepts text but no pictures.*this model reads text only", server={"refuses": no_pictures}
@@ -220,45 +200,37 @@ MISTAKES = {
     "an error for pictures": Mistake(
         r"accepts text but no pictures.*status 500: no projector is loaded",
         server={"refuses": lambda body: (500, {"message": "no projector is loaded"}) if pictures_of(body) else None},
-        roles=("policy",),
     ),
-    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}, roles=("teacher",)),
+    "pictures dropped": Mistake(r"silently drops pictures", server={"reply": blind}, role="teacher"),
     "no JSON": Mistake(
         r"answers no JSON where guidance is asked for.*structured output",
         server={
             "reply": lambda body: {"text": "Look where you push."},
             "unknown_fields": frozenset({"response_format"}),
         },
-        roles=("teacher",),
+        role="teacher",
     ),
     "always an error": Mistake(
         r"no answer from http.* tries \(last: status 500: status 500 on purpose\)",
         ServerGoneError,
         server={"fault": lambda key, tried: "500"},
-        roles=("policy",),
     ),
     "hangs up": Mistake(
-        r"closed the connection without an answer",
-        ServerGoneError,
-        server={"fault": lambda key, tried: "drop"},
-        roles=("policy",),
+        r"closed the connection without an answer", ServerGoneError, server={"fault": lambda key, tried: "drop"}
     ),
     "no credit": Mistake(
-        r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}, roles=("teacher",)
+        r"status 402: status 402 on purpose", server={"fault": lambda key, tried: "402"}, role="teacher"
     ),
-    "cache under a file": Mistake(
-        r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file, roles=("policy",)
-    ),
+    "cache under a file": Mistake(r"cannot open the call cache .*calls.sqlite", CacheError, change=cached_in_a_file),
     "corrupt cache": Mistake(
-        r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage, roles=("teacher",)
+        r"cannot open the call cache .*not a database", CacheError, change=cached_in_garbage, role="teacher"
     ),
 }
-CASES = [(name, role) for name, mistake in MISTAKES.items() for role in mistake.roles]
 
 
-@pytest.mark.parametrize(("name", "role"), CASES, ids=[f"{role}: {name}" for name, role in CASES])
-def test_a_wrong_set_up_stops_the_run_before_anything_is_made(name: str, role: str, tmp_path: Path) -> None:
-    mistake = MISTAKES[name]
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_wrong_set_up_stops_the_run_before_anything_is_made(mistake: Mistake, tmp_path: Path) -> None:
+    role = mistake.role
     with (
         served(both, notes_meetings=True) as good,
         served(**{"reply": both, "notes_meetings": True} | mistake.server) as bad,
@@ -345,12 +317,10 @@ def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, a
         whole = server.log.answered
         assert whole > 64
         server.fault = balance(server, 40)
-        started = time.monotonic()
         with pytest.raises(
             ServerGoneError, match=r"refused 24 requests .* 402 on purpose.*finished .* kept.*same comm"
         ):
             pivot.build(config, tmp_path / "store")
-        assert time.monotonic() - started < SECONDS
         before = server.log.answered
         server.fault = lambda key, tried: None
         assert pivot.build(config, tmp_path / "store").pending_episodes == 0

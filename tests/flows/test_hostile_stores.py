@@ -43,15 +43,15 @@ def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseEx
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTS)
-def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: Path, tmp_path: Path) -> None:
-    root, outside = Path(shutil.copytree(small_store, tmp_path / "store")), tmp_path / "outside"
-    make_canary(outside, small_store)
+def test_every_command_refuses_it_and_changes_nothing(plant: str, tiny_store: Path, tmp_path: Path) -> None:
+    root, outside = Path(shutil.copytree(tiny_store, tmp_path / "store")), tmp_path / "outside"
+    make_canary(outside, tiny_store)
     HOSTILE[plant].make(root, outside)
     if "journal" in plant:
         (root / "away").symlink_to(outside)
     before, own = digest(outside), digest(root)
     for command in COMMANDS:
-        error = _run(command, root, small_store, tmp_path / "out")
+        error = _run(command, root, tiny_store, tmp_path / "out")
         assert isinstance(error, PivotError), (command, error)
         assert any(each in str(error) for each in ("is a link", "is a hard link", "is a named pipe")), (command, error)
         assert digest(outside) == before, command
@@ -61,15 +61,15 @@ def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: P
 
 
 @pytest.mark.timeout(900)
-def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(small_store, tmp_path / "store"))
+def test_a_journal_alone_stops_readers_and_is_checked_by_writers(tiny_store: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
     (root / ".commit").mkdir()
     (root / ".commit/journal.json").write_text(json.dumps({"source": "labels", "target": "episodes"}))
     for command in ("verify", "push", "merge"):
-        error = _run(command, root, small_store, tmp_path / "out")
+        error = _run(command, root, tiny_store, tmp_path / "out")
         assert f"finish it with: pivot relabel {root}" in str(error), command
     for command in ("relabel", "build"):
-        error = _run(command, root, small_store, tmp_path / "out")
+        error = _run(command, root, tiny_store, tmp_path / "out")
         assert isinstance(error, StoreError)
         assert "journal.json was not written by this program" in str(error), command
     assert (root / "labels").is_dir()
@@ -79,22 +79,22 @@ READING = ("verify", "stats", "peek", "compare", "plot", "view", "push", "merge"
 
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
-def test_no_command_opens_a_named_model_folder(role: str, small_store: Path, tmp_path: Path, opened: list[str]) -> None:
+def test_no_command_opens_a_named_model_folder(role: str, tiny_store: Path, tmp_path: Path, opened: list[str]) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    root = Path(shutil.copytree(small_store, tmp_path / "store"))
+    root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
     raw = json.loads((root / "run.json").read_text())
     raw["config"][role] = {"name": "transformers", "options": {"model": str(model)}}
     (root / "run.json").write_text(json.dumps(raw))
     reseal(root, "run.json")
     opened.clear()
     for command in READING:
-        error = _run(command, root, small_store, tmp_path / "out" / command)
+        error = _run(command, root, tiny_store, tmp_path / "out" / command)
         assert error is None or isinstance(error, PivotError | SystemExit), (command, error)
         assert not [path for path in opened if path.startswith(str(model))], command
-    assert "names the model folder" in str(_run("merge", root, small_store, tmp_path / "out"))
-    _run("merge", root, small_store, tmp_path / "again", "--sources")
+    assert "names the model folder" in str(_run("merge", root, tiny_store, tmp_path / "out"))
+    _run("merge", root, tiny_store, tmp_path / "again", "--sources")
     assert [path for path in opened if path.startswith(str(model))]  # the test sees what is opened
 
 

@@ -38,17 +38,15 @@ from pivot.tests.flow_runs import (
     config_of,
     files_of,
     fingerprint,
-    python,
 )
 from pivot.tests.flows.test_served_faults import config_at
 from pivot.tests.flows.test_writers import tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim, watch_changes
 from pivot.tests.models.chat_server import served, stop_after
-from pivot.tests.stores import built_once, copy_store, problems
+from pivot.tests.stores import copy_store, problems
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
-CONFIG = config_of({"sokoban": 2, "frozenlake": 3})
-MANY_SHARDS = config_of({"sokoban": 4, "frozenlake": 4})
+CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 KILL, CTRL_C = signal.SIGKILL, signal.SIGINT
 
 pytestmark = pytest.mark.xdist_group("kill")
@@ -112,13 +110,11 @@ class Command:
             assert_whole(root)
 
 
-bare, many = built_once(config_of({"sokoban": 2, "frozenlake": 2})), built_once(MANY_SHARDS)
-
-
 @pytest.fixture(scope="module")
-def commands(victim: Victim, bare: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
+def commands(victim: Victim, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Command]:
     """The commands by name, undisturbed."""
     folder, made = tmp_path_factory.mktemp("undisturbed"), dict[str, Command]()
+    bare = folder / "build"
     for command in (
         Command("build", CONFIG),
         Command("export", {"store": str(bare), "format": "pairs"}),
@@ -127,7 +123,7 @@ def commands(victim: Victim, bare: Path, tmp_path_factory: pytest.TempPathFactor
         root = command.begin(folder / command.action)
         changes = victim.run(command.action, root, command.options, workers=2)
         made[command.action] = replace(command, whole=root, changes=len(changes))
-    assert [each.changes > least for each, least in zip(made.values(), (60, 14, 10), strict=True)] == [True] * 3
+    assert [each.changes > least for each, least in zip(made.values(), (50, 14, 10), strict=True)] == [True] * 3
     assert proved(bare, made["export"].whole)
     assert probe_rows(Store.open(made["probe"].whole)).height > 20
     assert pivot.verify(made["probe"].whole).problems == []
@@ -137,9 +133,9 @@ def commands(victim: Victim, bare: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize(
     "cut",
     [
-        ("build", KILL, GROUP, 2, 2, 60),
-        ("build", KILL, PARENT, 2, 1, 30),
-        ("build", KILL, CHILD, 2, 1, 30),
+        ("build", KILL, GROUP, 2, 1, 60),
+        ("build", KILL, PARENT, 2, 0, 30),
+        ("build", KILL, CHILD, 2, 0, 30),
         ("export", KILL, GROUP, 1, 1, 60),
         ("export", KILL, GROUP, 2, 0, 20),
         ("export", KILL, PARENT, 2, 0, 12),
@@ -187,7 +183,7 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
     if action == "export":
         run = partial(pivot.export, command.options["store"], format="pairs")
 
-    for taken in points(pages, 3, 30):
+    for taken in points(pages, 2, 30):
         root = disk / str(taken)
         used = sum(-(-path.stat().st_size // 4096) for path in disk.rglob("*") if path.is_file())
         subprocess.run(["mount", "-o", f"remount,size={(used + taken) * 4}k", str(disk)], check=True)
@@ -200,7 +196,7 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
         subprocess.run(["mount", "-o", "remount,size=1g", str(disk)], check=True)
         run(root)
         command.check_whole(root, f"full after {taken} pages")
-    assert full >= 2
+    assert full
 
 
 # Builds
@@ -210,13 +206,15 @@ def _receipts(root: Path, stage: str = "*") -> int:
     return len(list(root.glob(f".receipts/{stage}/**/*.json")))
 
 
-def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, many: Path, tmp_path: Path) -> None:
+def test_killed_again_and_again_with_its_workers_it_gets_there(
+    victim: Victim, commands: dict[str, Command], tmp_path: Path
+) -> None:
     """Each run dies with both of its workers, wherever they are; the next keeps what all before it finished."""
     draw = random.Random(5)
     kept: list[int] = []
     while True:
-        die_at = draw.randint(12, 40)
-        changes = victim.run("build", tmp_path, MANY_SHARDS, die_at, workers=2)
+        die_at = draw.randint(8, 24)
+        changes = victim.run("build", tmp_path, CONFIG, die_at, workers=2)
         if len(changes) < die_at:
             break
         assert_nothing_is_torn(tmp_path)
@@ -224,9 +222,8 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
         assert (tmp_path / "manifest.json").exists() == finished
         kept.append(_receipts(tmp_path))
         assert len(kept) < 60
-    assert kept == sorted(kept) and len(kept) >= 4 and len(set(kept)) >= 3
-    assert fingerprint(tmp_path) == fingerprint(many)
-    assert_whole(tmp_path)
+    assert kept == sorted(kept) and len(kept) >= 3 and len(set(kept)) >= 3
+    commands["build"].check_whole(tmp_path, "killed again and again")
     assert problems(tmp_path) == []
 
 
@@ -239,10 +236,10 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, json.dumps(MANY_SHARDS), str(tmp_path)]
+def test_workers_do_not_outlive_a_parent_that_was_killed_alone(commands: dict[str, Command], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(CONFIG), str(tmp_path)]
     with subprocess.Popen(command, env=clean_environment(), stderr=subprocess.PIPE, text=True) as run:
-        while _receipts(tmp_path) < 3:
+        while not _receipts(tmp_path):
             assert run.poll() is None, run.communicate()
             time.sleep(0.005)
         children = psutil.Process(run.pid).children(recursive=True)
@@ -254,15 +251,14 @@ def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_p
     assert not (tmp_path / "manifest.json").exists()
     finished = _receipts(tmp_path, "rollout")
     assert finished > 0
-    assert pivot.build(MANY_SHARDS, tmp_path).reused_shards == finished
-    assert fingerprint(tmp_path) == fingerprint(many)
-    assert_whole(tmp_path)
+    assert pivot.build(CONFIG, tmp_path).reused_shards == finished
+    commands["build"].check_whole(tmp_path, "orphaned")
 
 
 def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
     commands: dict[str, Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Second runs start while the first one writes its config, a receipt and its manifest."""
+    """Catch a second run that starts while the first one writes its config, a receipt or its manifest."""
     root, same = tmp_path / "store", tmp_path / "config.json"
     same.write_text(json.dumps(CONFIG), encoding="utf-8")
     moments = ["run.json", "rollout/sokoban/00000.json", "manifest.json"]
@@ -287,34 +283,32 @@ def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
     commands["build"].check_whole(root, "disturbed")
 
 
-def test_six_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Path) -> None:
+def test_four_runs_at_once_take_turns(victim: Victim, commands: dict[str, Command], tmp_path: Path) -> None:
     """Catch a lease that two runs hold at once: of one config, or of one that grows the other's store."""
-    configs = [config_of({"sokoban": number, "frozenlake": number}) for number in (1, 2, 4, 1, 2, 4)]
-    victim.run("builds at once", tmp_path / "store", {"configs": configs})
-    assert fingerprint(tmp_path / "store") == fingerprint(many)
-    assert_whole(tmp_path / "store")
-    assert problems(tmp_path / "store") == []
+    configs = [config_of({"sokoban": number, "frozenlake": number}) for number in (1, 2, 1, 2)]
+    victim.run("builds at once", tmp_path, {"configs": configs})
+    commands["build"].check_whole(tmp_path, "all at once")
 
 
-def test_the_line_to_a_store_is_cut_at_any_byte(line: Line, s3: ObjectServer, commands: dict[str, Command]) -> None:
+def test_the_line_to_a_store_is_cut_at_any_byte(line: Line, s3: ObjectServer) -> None:
     """Most cuts are within the upload of an object; the next run replaces a lease that was not released."""
-    whole = fingerprint(commands["build"].whole)
-    pivot.build(CONFIG, s3.store())
+    config, undisturbed = config_of(1, rollouts=2), s3.store()
+    pivot.build(config, undisturbed)
     for place in points(line.sent // 1000 - 3, 1, 30):  # not in the last request, which gives the lock back
         root = s3.store()
         line.sent, line.breaks, line.break_at, line.stays_broken = 0, 0, 1000 * place, True
         with pytest.raises(StoreError, match="cannot be reached"):
-            pivot.build(CONFIG, root)
+            pivot.build(config, root)
         line.break_at, line.stays_broken = None, False
         if open_storage(root).stat(LOCK) is not None:
             release(root)
-        pivot.build(CONFIG, root)
-        assert promised(root) == whole, f"cut after {place} KB"
+        pivot.build(config, root)
+        assert promised(root) == promised(undisturbed), f"cut after {place} KB"
 
 
 def test_a_model_server_goes_at_any_answer(tmp_path: Path) -> None:
     with served(slots=4) as server:
-        config = config_at(server, {"sokoban": 3}, rollouts=3, patience_seconds=0.3, max_concurrency=4)
+        config = config_at(server, {"sokoban": 3}, rollouts=2, patience_seconds=0.3, max_concurrency=4)
         config |= {"tasks_per_shard": 1}
         pivot.build(config, tmp_path / "whole")
         steps = server.log.answered
@@ -344,30 +338,6 @@ def test_an_export_over_an_old_one_survives_kills(victim: Victim, commands: dict
         victim.run("export", root, export.options, moment)
         victim.run("export", root, export.options)
         export.check_whole(root, f"cut before change {moment}")
-
-
-def test_ctrl_c_says_what_to_do_next(commands: dict[str, Command], tmp_path: Path) -> None:
-    root, export = tmp_path / "pairs", commands["export"]
-    # The signal comes after the first file of rows, wherever that is in time.
-    script = """
-import os, signal, sys
-import pivot.flows.export as flow
-from pivot.__main__ import main
-
-write = flow.write_tables
-def interrupted(*arguments, **named):
-    made = write(*arguments, **named)
-    os.kill(os.getpid(), signal.SIGINT)
-    return made
-
-flow.write_tables = interrupted
-main()
-"""
-    done = python(script, "export", "pairs", export.options["store"], "--out", root, "--workers", "1")
-    assert done.returncode == 130
-    assert done.stderr.splitlines()[-1] == "interrupted; run the same command again to resume"
-    assert "Traceback" not in done.stderr
-    assert not (root / RECORD).exists()
 
 
 def test_a_killed_probe_leaves_no_false_manifest(victim: Victim, commands: dict[str, Command], tmp_path: Path) -> None:

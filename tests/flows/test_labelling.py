@@ -1,7 +1,6 @@
 """Labels of a writer behind a server: one loop asks about all shards, whatever fails, stops or is killed meanwhile."""
 
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,25 +18,10 @@ from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
 from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
-from pivot.tests.flows.test_served_faults import completed, one_in_three
+from pivot.tests.flows.test_served_faults import completed, one_in_three, restart
 from pivot.tests.flows.test_served_workers import build
 from pivot.tests.flows.test_writers import both, coach, part, tables_of
-from pivot.tests.models.chat_server import ChatServer, served
-
-
-def restart(server: ChatServer, answered: int) -> threading.Thread:
-    """Restart a server after a number of answers."""
-
-    def wait_and_restart() -> None:
-        while server.log.answered < answered:
-            time.sleep(0.01)
-        server.stop()
-        time.sleep(0.1)
-        server.start()
-
-    thread = threading.Thread(target=wait_and_restart, daemon=True)
-    thread.start()
-    return thread
+from pivot.tests.models.chat_server import served
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pivot
 import polars as pl
@@ -123,11 +122,10 @@ def test_pending_shards_of_a_merged_store_are_made_by_the_next_build(merged: Pat
         pivot.build(config, root)
 
 
-@pytest.mark.parametrize("change", [lambda run: run.update(seeds=[[0, 4], [8, 3]]), lambda run: run.pop("seeds")])
-def test_verify_finds_other_levels_than_those_of_the_rows(merged: Path, tmp_path: Path, change: Any) -> None:
+def test_verify_finds_other_levels_than_those_of_the_rows(merged: Path, tmp_path: Path) -> None:
     root = copy_store(merged, tmp_path / "store")
     raw = json.loads((root / "run.json").read_text())
-    change(raw["config"]["environments"]["sokoban"])
+    raw["config"]["environments"]["sokoban"]["seeds"] = [[0, 4], [8, 3]]
     (root / "run.json").write_text(json.dumps(raw))
     assert any("the run does not make" in each for each in problems(root))
 
@@ -186,11 +184,12 @@ def test_a_split_by_episode_is_not_merged(tmp_path: Path) -> None:
 
 
 def test_killed_anywhere_the_same_call_goes_on_and_no_other(stores: list[Path], merged: Path, tmp_path: Path) -> None:
+    """Catch a merge that goes on from other stores, or from rows that a kill left half written."""
     with mortal(Fate()) as fate:
         pivot.merge(*stores, out=tmp_path / "undisturbed")
     before, expected = [fingerprint(root) for root in stores], fingerprint(merged)
     changes = len(fate.changes)
-    for moment in sorted({1, changes, *random.Random(34).sample(range(2, changes), 4)}):
+    for moment in sorted({1, changes, *random.Random(34).sample(range(2, changes), 2)}):
         target = tmp_path / str(moment)
         with mortal(Fate(moment)), pytest.raises(Killed):
             pivot.merge(*stores, out=target)

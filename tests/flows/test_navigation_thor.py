@@ -88,7 +88,6 @@ def test_splits_share_levels_and_task_ids(files: list[str]) -> None:
         ("", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ([], "no list 'tasks'"),
-        ({"tasks": []}, "no list 'tasks'"),
         ({"tasks": [3]}, "task 0 of"),
         ({"tasks": [{}]}, "task 0 of .*'agentPose'"),
     ],
@@ -103,13 +102,9 @@ def test_a_file_of_another_format_is_explained(tmp_path: Path, content: Any, wor
     ("change", "words"),
     [
         (lambda task: task.pop("scene"), "'scene'"),
-        (lambda task: task.update(scene=""), "scene"),
-        (lambda task: task["agentPose"]["position"].pop("z"), "'z'"),
         (lambda task: task["target_position"].update(x="here"), "could not convert"),
         (lambda task: task["target_position"].update(x=1e9), "target.position.x"),
         (lambda task: task["agentPose"].update(rotation=None), "rotation|NoneType"),
-        (lambda task: task.update(instruction=" "), "instruction"),
-        (lambda task: task.update(targetObjectIds=["Bread"]), "target.id"),
     ],
 )
 def test_a_task_that_lacks_something_is_named(tmp_path: Path, change: Callable[[Any], Any], words: str) -> None:
@@ -173,7 +168,7 @@ def unity(monkeypatch: pytest.MonkeyPatch) -> StandInUnity:
 
 
 def build(files: list[str], root: Path) -> Any:
-    return pivot.build({"environments": {"navigation": thor_run(files, 4)}, "rollouts": 2}, root)
+    return pivot.build({"environments": {"navigation": thor_run(files, 2)}, "rollouts": 2}, root)
 
 
 def rows(root: Path, table: str) -> pl.DataFrame:
@@ -187,7 +182,7 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
     assert len(unity.controllers) == 3
     episodes, labels = rows(root, "episodes"), rows(root, "labels")
     assert episodes["backend"].unique().to_list() == ["thor"]
-    assert episodes["eval_set"].to_list() == ["base"] * 2 + ["common_sense"] * 2 + ["base"] * 2 + ["common_sense"] * 2
+    assert episodes["eval_set"].to_list() == ["base"] * 2 + ["common_sense"] * 2
     assert episodes["failed"].all()
     assert labels["accepted"].all(), labels["reject_reasons"].to_list()
     facts = labels["certificate"].struct
@@ -200,9 +195,9 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
 def test_faults_leave_no_trace_in_the_store(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:
     build(files, tmp_path / "calm")
     unity.calls = 0
-    unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 300: stand_in.died}
+    unity.faults = {20: stand_in.hang, 50: stand_in.crash, 90: stand_in.with_frame(None), 170: stand_in.died}
     assert build(files, tmp_path / "rough").pending_episodes == 0
-    assert unity.calls > 300
+    assert unity.calls > 170
     for table in ("episodes", "steps", "frames", "labels"):
         assert rows(tmp_path / "calm", table).equals(rows(tmp_path / "rough", table)), table
 
@@ -259,4 +254,4 @@ def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[st
         changed = replace(failed, infos=infos)
         with outcome:
             replays.of(changed).check(changed)
-    assert rows(root, "steps").height == 4 * 2 * 25
+    assert rows(root, "steps").height == 2 * 2 * 25

@@ -1,6 +1,6 @@
 """Check episodes that end in an error: kept as data, without labels, outside groups, pending until they complete."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,12 +35,19 @@ class FlakyPolicy(ScriptedPolicy):
         return await super().reply(turn)
 
 
+@pytest.fixture(scope="module")
+def faultless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The store of a policy that never fails, which this process knows meanwhile; read it only."""
+    load, names, root = plugins.load, plugins.names, tmp_path_factory.mktemp("faultless")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugins, "load", lambda group, name: FlakyPolicy if name == "flaky" else load(group, name))
+        patch.setattr(plugins, "names", lambda group: [*names(group), *["flaky"] * (group == "policies")])
+        pivot.build(CONFIG, root)
+        yield root
+
+
 @pytest.fixture(autouse=True)
-def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the policy in this process."""
-    load, names = plugins.load, plugins.names
-    monkeypatch.setattr(plugins, "load", lambda group, name: FlakyPolicy if name == "flaky" else load(group, name))
-    monkeypatch.setattr(plugins, "names", lambda group: [*names(group), *["flaky"] * (group == "policies")])
+def _calm(faultless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     monkeypatch.setattr(FlakyPolicy, "episode_ids", set())
 
@@ -55,9 +62,8 @@ def _one_task_at_once(turn: Turn) -> bool:
 
 @pytest.mark.parametrize("fails", [_one_in_five_at_its_third_turn, _one_task_at_once])
 def test_broken_episodes_are_made_again_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[Turn], bool]
+    faultless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[Turn], bool]
 ) -> None:
-    pivot.build(CONFIG, tmp_path / "faultless")
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(fails))
     first = pivot.build(CONFIG, tmp_path / "store")
     episodes = load_store(tmp_path / "store").episodes.collect()
@@ -71,8 +77,8 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     second = pivot.build(CONFIG, tmp_path / "store")
     assert broken == FlakyPolicy.episode_ids
     assert (second.pending_episodes, second.already_complete) == (0, False)
-    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
-    assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")
+    assert fingerprint(tmp_path / "store") == fingerprint(faultless)
+    assert _requests(tmp_path / "store") == _requests(faultless)
     assert problems(tmp_path / "store") == []
     assert_whole(tmp_path / "store")
     assert pivot.build(CONFIG, tmp_path / "store").already_complete
@@ -105,14 +111,15 @@ def test_broken_episodes_are_kept_without_labels_and_groups(tmp_path: Path, monk
     assert problems(tmp_path) == []
 
 
-def test_a_store_that_grows_makes_its_pending_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_grows_makes_its_pending_episodes(
+    faultless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fewer = config_of({"sokoban": 3}, rollouts=ROLLOUTS, policy={"name": "flaky"})
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
     assert pivot.build(fewer, tmp_path / "store").pending_episodes > 0
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0
-    pivot.build(CONFIG, tmp_path / "faultless")
-    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
+    assert fingerprint(tmp_path / "store") == fingerprint(faultless)
 
 
 def test_a_policy_that_cannot_work_at_all_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.processes import Child
 from pivot.flows.engines.server import configured_server, wait_for_server
+from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import (
     CLI,
     PATIENCE,
@@ -113,7 +114,7 @@ def test_a_recorded_build_has_the_bytes_of_a_plain_one(tmp_path: Path, prefect_h
     """Catch a build whose records lack a task, or change a byte; Prefect's temporary server prints nothing."""
     records = prefect_home / "prefect.db"
     before = {*_completed(records)}
-    config = config_of(4, rollouts=4, tasks_per_shard=2)
+    config = config_of(2, rollouts=2)
     (tmp_path / "run.json").write_text(json.dumps(config))
     words = ["build", "--config", tmp_path / "run.json", "--workers", "2", "--prefect"]
     done = command(*words, "--out", tmp_path / "store", env=env | {"PREFECT_HOME": str(prefect_home)})
@@ -178,18 +179,14 @@ def test_the_configured_server_is_that_of_prefect(
     assert configured_server() == variables.get("PREFECT_API_URL")
 
 
-@pytest.mark.parametrize("configured", ["environment", "profile"])
-def test_a_server_that_does_not_answer_is_named(configured: str, tmp_path: Path, env: dict[str, str]) -> None:
-    (tmp_path / "home" / ".prefect").mkdir(parents=True)
-    if configured == "profile":
-        (tmp_path / "home" / ".prefect" / "profiles.toml").write_text(PROFILES)
-    place = {"PREFECT_API_URL": "http://127.0.0.1:9/api"} if configured == "environment" else {}
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     words = ["build", "sokoban", "--tasks", "1", "--rollouts", "1", "--workers", "1", "--out", tmp_path / "store"]
-    (error,) = error_lines(command(*words, env=env | place))
+    error = str(error_of(*words))
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in error
     assert "prefect server start" in error
     assert not (tmp_path / "store").exists()
-    assert command(*words, "--no-prefect", env=env | place).returncode == 0
+    run(*words, "--no-prefect")
 
 
 def test_the_last_words_of_a_server_that_ended_are_shown() -> None:

@@ -52,6 +52,21 @@ def one_in_three(*, hangs: bool = False) -> Callable[[str, int], str | None]:
     return fault
 
 
+def restart(server: ChatServer, answered: int) -> threading.Thread:
+    """Restart a server after a number of answers."""
+
+    def wait_and_restart() -> None:
+        while server.log.answered < answered:
+            time.sleep(0.01)
+        server.stop()
+        time.sleep(0.1)
+        server.start()
+
+    thread = threading.Thread(target=wait_and_restart, daemon=True)
+    thread.start()
+    return thread
+
+
 @pytest.mark.parametrize(
     "tasks",
     [{"sokoban": 3, "frozenlake": 1}, pytest.param({"sokoban": 64, "frozenlake": 61}, marks=pytest.mark.long)],
@@ -62,10 +77,9 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
         pivot.build(config_at(whole, tasks), tmp_path / "whole")
     with served(fault=one_in_three(hangs=True)) as server:
         config = config_at(server, tasks, request_seconds=0.6)
-        restart = threading.Timer(1.0, _restart, [server])
-        restart.start()
+        restarted = restart(server, 50)
         result = completed(lambda: pivot.build(config, tmp_path / "store"))
-        restart.join()
+        restarted.join()
     assert result.pending_episodes == 0
     assert len(server.log.faults) >= 8
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
@@ -141,10 +155,13 @@ def test_no_step_and_no_label_rests_on_an_answer_that_was_broken_off(tmp_path: P
     assert [line.partition(" of ")[0] for line in lines] == [str(each.log.faults.total()) for each in (player, teacher)]
 
 
-def test_a_missing_finish_reason_is_stored_as_unknown_and_counted(tmp_path: Path) -> None:
+def test_tokens_are_stored_and_a_missing_finish_reason_as_unknown(tmp_path: Path) -> None:
     with served(lambda body: walker(body) | {"finish_reason": None if body["seed"] % 2 else "eos"}) as server:
         pivot.build(config_at(server, {"sokoban": 1}), tmp_path / "store")
     steps = load_store(tmp_path / "store").steps.collect()
+    assert steps["response_token_ids"].list.len().to_list() == [5] * len(steps)
+    assert steps["response_logprobs"].to_list() == [[-0.25, -0.5, -0.75, -1.0, -1.25]] * len(steps)
+    assert all(body["logprobs"] and body["return_token_ids"] for body in server.log.bodies)
     unknown = steps.filter(finish_reason="unknown").height
     assert set(steps["finish_reason"]) == {"stop", "unknown"}
     (line,) = endings(Store.open(tmp_path / "store"))
@@ -161,26 +178,6 @@ def test_what_a_server_refuses_is_said_on_the_card(tmp_path: Path) -> None:
     assert f"- {said}" in (tmp_path / "store" / "dataset" / "README.md").read_text()
 
 
-def _restart(server: ChatServer) -> None:
-    server.stop()
-    time.sleep(0.5)
-    server.start()
-
-
-def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
-    with served() as server:
-        pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
-    steps = load_store(tmp_path / "store").steps.collect()
-    assert steps["response_token_ids"].list.len().to_list() == [5] * len(steps)
-    assert steps["response_logprobs"].to_list() == [[-0.25, -0.5, -0.75, -1.0, -1.25]] * len(steps)
-    assert all(body["logprobs"] and body["return_token_ids"] for body in server.log.bodies)
-
-
-def finished_shards(root: Path) -> list[str]:
-    """Shards of Sokoban's rollouts that a killed run stored."""
-    return [path.stem for path in (root / ".receipts/rollout/sokoban").glob("*.json")]
-
-
 def _settled(server: ChatServer) -> int:
     """Answers given when the last request of a killed run is over, too."""
     while server._connections:
@@ -192,7 +189,8 @@ def _kept_requests(root: Path, cache: Path) -> tuple[set[str], set[str]]:
     """Requests whose answers a killed run kept: in finished shards, and in the cache, which is written later."""
     with closing(sqlite3.connect(cache)) as connection:
         cached = {json.loads(text)["paid_by"][1] for (text,) in connection.execute("SELECT answer FROM calls_v2")}
-    tables = (pl.read_parquet(root / f"calls/sokoban/{shard}.parquet") for shard in finished_shards(root))
+    finished = (path.stem for path in (root / ".receipts/rollout/sokoban").glob("*.json"))
+    tables = (pl.read_parquet(root / f"calls/sokoban/{shard}.parquet") for shard in finished)
     return {name for table in tables for name in table["request_id"]}, cached
 
 

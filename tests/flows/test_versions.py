@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -63,69 +62,23 @@ def test_an_order_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch, t
     assert pickle.loads(order)[0] == theirs
 
 
-class Joining:
-    """Dask workers with a copy of the package and one changed file, which join a test's cluster."""
-
-    def __init__(self, scheduler: str, folder: Path) -> None:
-        self._scheduler, self._folder = scheduler, folder
-        self._started: list[subprocess.Popen[bytes]] = []
-
-    def join(self, copy: Path, place: Path, name: str) -> None:
-        """Start a worker whose package differs in one file."""
-        package = self._folder / name / "pivot"
-        shutil.copytree(copy, package)
-        changed = package / place
-        changed.write_bytes(changed.read_bytes() + b"\n")
-        command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler, "--name", name]
-        environment = clean_environment() | {"PYTHONPATH": str(package.parent)}
-        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        self._started.append(
-            subprocess.Popen([*command, *options], env=environment, cwd=self._folder, stderr=subprocess.DEVNULL)
-        )
-
-    def end(self) -> None:
-        """End the workers."""
-        for each in self._started:
-            each.kill()
-            each.wait()
-        self._started.clear()
-
-
-PLACES = [*map(Path, ROOTS), *(min((OURS / room).rglob("*.py")).relative_to(OURS) for room in ROOMS)]
-"""A file of every room, and every root module."""
-
-
 @pytest.mark.operations
 @pytest.mark.xdist_group("engines")
 @pytest.mark.timeout(1200)
-def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_late(copy: Path, tmp_path: Path) -> None:
+def test_a_dask_worker_of_other_sources_is_refused_also_when_it_joins_late(copy: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
+    changed = Path(shutil.copytree(copy, tmp_path / "pivot")) / "core/identity.py"
+    changed.write_bytes(changed.read_bytes() + b"\n")
+    command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny"]
     settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as workers, distributed.Client(workers) as client:
-        address = workers.scheduler_address
-        engine: Running = {"engine": "dask", "address": address, "workers": 0}
-        joining = Joining(address, tmp_path)
-        try:
-            with pool_of(engine, ["sokoban"], tmp_path / "store") as pool:
-                for pair in (PLACES[index : index + 2] for index in range(0, len(PLACES), 2)):
-                    names = {f"changed-{'-'.join(place.with_suffix('').parts)}" for place in pair}
-                    for place, name in zip(pair, sorted(names), strict=True):
-                        joining.join(copy, place, name)
-                    client.wait_for_workers(1 + len(pair), timeout=PATIENCE)
-                    cluster_workers = client.scheduler_info(n_workers=-1)["workers"].items()
-                    joined = {worker: each["name"] for worker, each in cluster_workers if each["name"] in names}
-                    assert {*joined.values()} == names
-                    for worker in joined:
-                        order = packed(abs, (-3,), tmp_path)
-                        answer = client.submit(carry_out, order, pure=False, workers=[worker]).result()
-                        assert "PIVOT's source" in str(pickle.loads(answer)[1])
-                    joining.end()
-                    while len(client.nthreads()) > 1:
-                        time.sleep(0.1)
-                assert list(pool.stream(abs, [(-3,)])) == [3], "the worker of the same source still works"
-                joining.join(copy, Path("core/identity.py"), "late")
+        engine: Running = {"engine": "dask", "address": workers.scheduler_address, "workers": 0}
+        with pool_of(engine, ["sokoban"], tmp_path / "store") as pool:
+            assert list(pool.stream(abs, [(-3,)])) == [3]
+            command += ["--no-dashboard", workers.scheduler_address]
+            environment = clean_environment() | {"PYTHONPATH": str(tmp_path)}
+            with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as late:
                 client.wait_for_workers(2, timeout=PATIENCE)
                 with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
                     list(pool.stream(subprocess.check_output, [(["sleep", "0.2"],)] * 40))
-        finally:
-            joining.end()
+                late.kill()

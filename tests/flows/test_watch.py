@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,37 +26,15 @@ ROOT = Path(__file__).resolve().parents[2]
 LOG = logging.getLogger("test of flows")
 
 
-class Shown(Artifacts):
-    """A presenter that keeps its input."""
-
-    def __init__(self) -> None:
-        super().__init__(LOG, str(uuid4()), "Nightly: Frozen_Lake")
-        self.shown: list[tuple[str, str, Any, str]] = []
-
-    def _put(self, what: str, kind: str, data: Any, description: str) -> None:
-        self.shown.append((what, kind, data, description))
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
-    """A watch, its output, and its clock."""
-    shown, clock = Shown(), Clock()
-    yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
+def watch() -> Watch:
+    """A watch of a run that no server shows."""
+    return Watch(LOG, Artifacts(LOG, None, "nightly"), RunMetrics("nightly", 0.0))
 
 
 def test_a_build_reports_every_stage_of_every_shard(
-    watched: tuple[Watch, Shown, Clock], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    watch: Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch, _, _ = watched
     with caplog.at_level(logging.INFO, LOG.name):
         pivot.build(config_of({"frozenlake": 2}), tmp_path / "store", reporter=watch)
     stages = [message.partition(":")[0] for message in caplog.messages if " bytes" in message]
@@ -92,13 +69,10 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_folder_that_cannot_be_written_ends_no_run(
-    watched: tuple[Watch, Shown, Clock],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path / "missing"))
-    watched[0].write_metrics()
+    watch.write_metrics()
     assert "cannot write" in caplog.text
 
 

@@ -1,6 +1,7 @@
 """A served teacher in the pipeline: labels, calls and prompts in the store; verify, relabel, unanswered labels."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
-from pivot.tests.cli.command_line import error_of
+from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models import chat_server
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served, walker
@@ -152,36 +153,32 @@ def test_unanswered_labels_are_asked_for_again(tmp_path: Path) -> None:
 
 def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
     root = tmp_path / "store"
-    pivot.build(config_of(2, rollouts=3), root)
+    pivot.build(config_of(1, rollouts=3), root)
     with served(coach) as server:
         service = ["--writer-service", "cache=", "--writer-service", f"base_url={server.url}"]
-        arguments = ["relabel", str(root), "--writer", "openai", "--writer-model", MODEL, *service]
-        result = CliRunner().invoke(app, [*arguments, "--workers", "1"], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        run("relabel", root, "--writer", "openai", "--writer-model", MODEL, *service, "--workers", "1")
         assert set(load_store(root).labels.collect()["teacher"]) == {"openai"}
         assert problems(root) == []
         # A second teacher replaces its calls and prompts, too.
-        result = CliRunner().invoke(app, ["relabel", str(root), "--writer", "template", "--workers", "1"])
-        assert result.exit_code == 0, result.output
+        run("relabel", root, "--writer", "template", "--workers", "1")
     assert problems(root) == []
     assert not list((root / "calls").glob("*/*-labels-v2.parquet"))
     assert Store.open(root).config.label_version == 3
 
 
 def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: Path) -> None:
-    """The writer is asked only where its prompt would change; ``--refresh`` asks about everything."""
+    """Catch a text that is paid for again although its prompt stays; ``--refresh`` asks about everything."""
     root = tmp_path / "store"
 
-    def relabel(*arguments: str) -> None:
-        result = CliRunner().invoke(app, ["relabel", str(root), "--workers", "1", *arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+    relabel = partial(run, "relabel", root, "--workers", "1")
 
     def guidance() -> dict[str, list[Any]]:
         columns = ("episode_id", "guidance_prose", "failure_reason", "reject_reasons")
         return {key: texts for key, *texts in load_store(root).labels.select(columns).collect().rows()}
 
     with served(coach) as server:
-        config = config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c")), tasks_per_shard=2)
+        teacher = part(server, cache=str(tmp_path / "c"))
+        config = config_of(2, rollouts=4, teacher=teacher, tasks_per_shard=2)
         pivot.build(config, root)
         before, requests = guidance(), server.log.requests
         spent = load_store(root).calls.filter(pl.col("role") == "teacher").collect()
@@ -221,7 +218,7 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
         return result.exit_code, result.output
 
     with served(lambda body: {"text": "", "message": {"refusal": "not today"}}) as server:
-        pivot.build(config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c"))), root)
+        pivot.build(config_of(2, rollouts=4, teacher=part(server, cache=str(tmp_path / "c"))), root)
         labels = load_store(root).labels.collect().height
         line = f"for {labels} of {labels} labels; most frequent reason, {labels} times: refused, such as "
         for status, said in (status_of("build", "--out", str(root)), status_of("relabel", str(root))):
