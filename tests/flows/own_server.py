@@ -179,7 +179,7 @@ class OwnServer(PrefectApi):
     def start_server(self) -> subprocess.Popen[Any]:
         command = [sys.executable, *f"-P -m prefect server start --host 127.0.0.1 --port {self.port}".split()]
         process = self._popen(command, "server")
-        until(lambda: self._status("health", "") == 200, process)
+        until(lambda: self.status("", "health") == 200, process)
         return process
 
     def start_worker(self, password: str = f"admin:{PASSWORD}") -> subprocess.Popen[Any]:
@@ -204,17 +204,14 @@ class OwnServer(PrefectApi):
 
         until(answers, process)
 
-    def _status(self, path: str, password: str) -> int:
+    def status(self, password: str, path: str = "admin/version") -> int:
+        """Return what the server answers to a request with this password."""
         request = urllib.request.Request(f"{self.url}/{path}", headers=basic(password))
         try:
             with urllib.request.urlopen(request, timeout=30) as response:
                 return response.status
         except urllib.error.HTTPError as error:
             return error.code
-
-    def status(self, password: str) -> int:
-        """Return what the server answers to a request with this password."""
-        return self._status("admin/version", password)
 
     def end(self) -> None:
         """End all running processes with their children."""

@@ -35,6 +35,7 @@ built = built_once(CONFIG)
 
 
 def test_the_same_build_with_two_workers_gives_the_same_bytes(built: Path, tmp_path: Path) -> None:
+    """Catch a byte that depends on the number of worker processes, or on what a worker did before."""
     result = pivot.build(CONFIG, root := tmp_path / "again", workers=2)
     assert (result.root, result.already_complete, result.reused_shards, result.shards) == (root, False, 0, 5)
     assert fingerprint(tmp_path / "again") == fingerprint(built)

@@ -103,6 +103,7 @@ def served(prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_everything_in_the_file_is_deployed(served: Served) -> None:
+    """Catch a deployment, a schedule or a limit of prefect.yaml that does not reach the server."""
     deployed = {each["name"]: each for each in served.get("deployments/filter", {})}
     assert deployed.keys() == {each["name"] for each in SHIPPED["deployments"]}
     for name, each in deployed.items():
@@ -164,6 +165,7 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
 
 
 def test_a_build_reports_to_the_users_server(served: Served, tmp_path: Path) -> None:
+    """Catch a build that a configured Prefect server does not see: its run, its tasks, its artifacts."""
     builds = {"flows": {"name": {"any_": ["build-dataset"]}}}
     before = {run["id"] for run in served.get("flow_runs/filter", builds)}
     words = ["build", "frozenlake", "--tasks", "1", "--rollouts", "2", "--workers", "1", "--out"]

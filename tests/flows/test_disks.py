@@ -309,6 +309,7 @@ def balance(server: ChatServer, answers: int) -> Callable[[str, int], str | None
 
 @pytest.mark.parametrize(("role", "at_a_time"), [("policy", 256), ("teacher", 4)])
 def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, at_a_time: int, tmp_path: Path) -> None:
+    """Catch a run that ends in thousands of failed episodes, or that pays again for what was finished."""
     tasks = {"sokoban": 4} if role == "policy" else {"frozenlake": 10}
     with served(both) as server:
         service = {**QUICK, "base_url": server.url, "max_concurrency": at_a_time}

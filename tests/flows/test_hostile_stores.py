@@ -44,6 +44,7 @@ def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseEx
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_every_command_refuses_it_and_changes_nothing(plant: str, tiny_store: Path, tmp_path: Path) -> None:
+    """Catch a command that follows a link out of a stranger's store, or waits for a pipe."""
     root, outside = Path(shutil.copytree(tiny_store, tmp_path / "store")), tmp_path / "outside"
     make_canary(outside, tiny_store)
     HOSTILE[plant].make(root, outside)
@@ -80,6 +81,7 @@ READING = ("verify", "stats", "peek", "compare", "plot", "view", "push", "merge"
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
 def test_no_command_opens_a_named_model_folder(role: str, tiny_store: Path, tmp_path: Path, opened: list[str]) -> None:
+    """Catch a reader of a stranger's store that opens a folder which the store names."""
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")

@@ -51,10 +51,8 @@ with worker_pool(2, ["sokoban"]) as pool:
     print(pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result())
     print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
-    done = python(script)  # nothing stays blocked on either side
-    assert (done.stderr, done.stdout.split()) == ("", ["True", "set()", "set()"]), (
-        "nothing stays blocked on either side"
-    )
+    done = python(script)
+    assert (done.stderr, done.stdout.split()) == ("", ["True", "set()", "set()"]), "nothing stays blocked"
 
 
 LOST = """

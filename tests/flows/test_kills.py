@@ -237,6 +237,7 @@ if __name__ == "__main__":
 
 
 def test_workers_do_not_outlive_a_parent_that_was_killed_alone(commands: dict[str, Command], tmp_path: Path) -> None:
+    """Catch a worker that writes on without its run: the next run would share the folder with it."""
     command = [sys.executable, "-c", SCRIPT, json.dumps(CONFIG), str(tmp_path)]
     with subprocess.Popen(command, env=clean_environment(), stderr=subprocess.PIPE, text=True) as run:
         while not _receipts(tmp_path):

@@ -135,6 +135,7 @@ def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
 
 
 def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> None:
+    """Catch a command on a store that takes an address for a path, or writes other bytes there."""
     there, here = s3.store(), tmp_path / "here"
     for root in (there, here):
         pivot.build(TINY, root)

@@ -91,6 +91,7 @@ def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: P
 
 
 def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
+    """Catch labels of new levels that stay in the folder of the old version."""
     relabel(store, BY_EPISODE)
     more = config_of({"sokoban": 2, "frozenlake": 2}, rollouts=3) | BY_EPISODE
     result = pivot.build(more, store)

@@ -73,6 +73,7 @@ def restart(server: ChatServer, answered: int) -> threading.Thread:
     ids=["32 episodes", "1000 episodes"],
 )
 def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tasks: dict[str, int]) -> None:
+    """Catch an episode that is lost, made twice or changed by faults of a server that also restarts."""
     with served() as whole:
         pivot.build(config_at(whole, tasks), tmp_path / "whole")
     with served(fault=one_in_three(hangs=True)) as server:

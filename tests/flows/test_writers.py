@@ -209,6 +209,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
 def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_labels_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Catch a store without guidance that looks finished, or labels that are paid for although they were accepted."""
     monkeypatch.setattr(out, "width", 4000)
     root = tmp_path / "store"
 
