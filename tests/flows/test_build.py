@@ -255,9 +255,11 @@ def test_a_build_of_four_shards_resolves_and_opens_once(tmp_path: Path, monkeypa
     counts = Counter[str]()
     for kind in (Run, Store):
 
-        def counted(self: Any, *given: Any, name: str = kind.__name__, begin: Any = kind.__init__, **more: Any) -> None:
+        def counted(
+            self: Any, *values: Any, name: str = kind.__name__, begin: Any = kind.__init__, **more: Any
+        ) -> None:
             counts[name] += 1
-            begin(self, *given, **more)
+            begin(self, *values, **more)
 
         monkeypatch.setattr(kind, "__init__", counted)
     assert pivot.build(FOUR_SHARDS, tmp_path).shards == 4

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -52,22 +53,9 @@ class Threads(InProcess):
         return slots
 
 
-class Reports(Reporter):
-    """Adds up what a build reports of its rollouts."""
-
-    def __init__(self) -> None:
-        self.total, self.played = 0, 0
-
-    def start(self, stage: str, total: int) -> None:
-        self.total = total if stage == "rollout" else self.total
-
-    def advance(self, stage: str, amount: int) -> None:
-        self.played += amount if stage == "rollout" else 0
-
-
-def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports | None = None) -> BuildResult:
+def build(config: dict[str, Any], root: Path, workers: int = 1, reporter: Reporter | None = None) -> BuildResult:
     """Build with so many threads."""
-    return build_store(root, make_config(config), Threads(workers), reports or Reports())
+    return build_store(root, make_config(config), Threads(workers), reporter or Reporter())
 
 
 # Results equal to those of one process
@@ -77,12 +65,16 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
     with served() as whole:
         build(config_at(whole, TASKS), tmp_path / "whole")
     with served(fault=one_in_three()) as server:
-        reports, config = Reports(), config_at(server, TASKS)
-        build(config, tmp_path / "store", 5, reports)
+        reporter, config = Mock(Reporter()), config_at(server, TASKS)
+        build(config, tmp_path / "store", 5, reporter)
         result = completed(lambda: build(config, tmp_path / "store", 2))
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert usage.tries >= server.log.requests > usage.requests
-    assert (result.pending_episodes, reports.played) == (0, reports.total)
+    (total,), played = (
+        [amount for stage, amount in map(attrgetter("args"), reported.call_args_list) if stage == "rollout"]
+        for reported in (reporter.start, reporter.advance)
+    )
+    assert (result.pending_episodes, sum(played)) == (0, total)
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     assert_whole(tmp_path / "store")
 
