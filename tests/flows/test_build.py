@@ -170,10 +170,13 @@ def test_growing_gives_the_store_that_a_build_at_once_gives(tmp_path: Path) -> N
     [
         (config_of({"sokoban": 3, "frozenlake": 1}), "tasks of frozenlake (it holds 2, 1 asked for)"),
         (config_of(TASKS, seed=1), "seed"),
+        (config_of(TASKS, rollouts=5), "rollouts"),
+        (config_of(TASKS, tasks_per_shard=2), "tasks_per_shard"),
+        (config_of(TASKS, split="episode"), "split"),
         (config_of(3), "it also holds frozenlake"),
         (config_of(TASKS) | {"environments": {"sokoban": {"tasks": 3, "settings": {"boxes": 2}}}}, "sokoban (boxes)"),
     ],
-    ids=["fewer tasks", "seed", "environment left out", "settings"],
+    ids=["fewer tasks", "seed", "rollouts", "shard size", "split", "environment left out", "settings"],
 )
 def test_a_store_never_becomes_another_silently(built: Path, store: Path, other: dict, named: str) -> None:
     with pytest.raises(StoreError, match="holds a run with another config") as caught:

@@ -102,9 +102,13 @@ def test_a_file_of_another_format_is_explained(tmp_path: Path, content: Any, wor
     ("change", "words"),
     [
         (lambda task: task.pop("scene"), "'scene'"),
+        (lambda task: task.update(scene=""), "scene"),
+        (lambda task: task["agentPose"]["position"].pop("z"), "'z'"),
         (lambda task: task["target_position"].update(x="here"), "could not convert"),
         (lambda task: task["target_position"].update(x=1e9), "target.position.x"),
         (lambda task: task["agentPose"].update(rotation=None), "rotation|NoneType"),
+        (lambda task: task.update(instruction=" "), "instruction"),
+        (lambda task: task.update(targetObjectIds=["Bread"]), "target.id"),
     ],
 )
 def test_a_task_that_lacks_something_is_named(tmp_path: Path, change: Callable[[Any], Any], words: str) -> None:
