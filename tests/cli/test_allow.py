@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from inspect import getsource
 from pathlib import Path
 
 import gymnasium
@@ -21,12 +22,14 @@ from pivot.environments.svg import SvgConfig
 from pivot.insight.report.serve import ViewServer
 from pivot.solvers.closure.game import Level
 from pivot.tests.cli.command_line import commands, error_of, run
+from pivot.tests.environments.lanes import Lane
 from typer.main import get_command
 from typer.testing import CliRunner
 
 MODULE = "games_of_a_stranger"
 SOURCE = '''"""Leaves a file when it is imported."""
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -34,36 +37,14 @@ import numpy as np
 Path(__file__).with_suffix(".ran").touch()
 
 
-class Lane(gymnasium.Env):
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-        self.action_space = gymnasium.spaces.Discrete(3)
-        self.observation_space = gymnasium.spaces.Discrete(5)
-        self.cell = 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.cell = (seed or 0) % 3
-        return self.cell, {}
-
-    def step(self, action):
-        self.cell += int(action) - 1
-        return self.cell, float(self.cell == 4), self.cell in (-1, 4), False, {}
-
-    def render(self):
-        picture = np.zeros((8, 40, 3), np.uint8)
-        picture[:, 8 * self.cell : 8 * self.cell + 8] = 255
-        return picture
-
+LANE
 
 def fell(env, reward, info):
     return env.unwrapped.cell == -1
 
 
 gymnasium.register("StrangersLane-v0", entry_point=Lane)
-'''
+'''.replace("LANE", getsource(Lane))
 SETTINGS = {"id": "StrangersLane-v0", "package": MODULE, "horizon": 6, "failure_modes": {"fell": f"{MODULE}:fell"}}
 CONFIG = {"environments": {"gym": {"tasks": 2, "settings": SETTINGS}}, "rollouts": 4, "tasks_per_shard": 1}
 

@@ -69,26 +69,16 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}
 
 
+NO_CHOICES = (None, [], [None], [{}], [{"message": "hi"}], [{"message": {"content": 5}}])
+
+
 @pytest.mark.parametrize(
     "raw",
     [
-        b"",
-        b"null",
-        b"[]",
-        b'"text"',
-        b"7",
-        b"<html>",
-        b"\xff\xfe{}",
-        b"{}",
+        *(b"", b"null", b"[]", b'"text"', b"7", b"<html>", b"\xff\xfe{}", b"{}", b"[" * 200_000),
         b'{"error": {"message": "overloaded"}}',
-        b'{"choices": null}',
-        b'{"choices": []}',
-        b'{"choices": [null]}',
-        b'{"choices": [{}]}',
-        b'{"choices": [{"message": "hi"}]}',
-        b'{"choices": [{"message": {"content": 5}}]}',
+        *(json.dumps({"choices": each}).encode() for each in NO_CHOICES),
         json.dumps({"choices": [CHOICE]}).encode()[:-3],
-        b"[" * 200_000,
     ],
 )
 def test_what_is_no_chat_completion_is_asked_for_again(raw: bytes) -> None:
@@ -148,11 +138,8 @@ def test_no_model_of_a_plugin_can_answer_with_an_abort() -> None:
     for reason, text in (("abort", "<action>up</action>"), ("content_filter", "a"), ("unknown", " ")):
         with pytest.raises(PolicyError):
             ChatAnswer(text, reason)
-    assert [ChatAnswer("a", word).finish_reason for word in ("eos_token", "MAX_TOKENS", "")] == [
-        "stop",
-        "length",
-        "unknown",
-    ]
+    for word, reason in (("eos_token", "stop"), ("MAX_TOKENS", "length"), ("", "unknown")):
+        assert ChatAnswer("a", word).finish_reason == reason
     assert ChatAnswer("", "unknown", refusal="no").finish_reason == "unknown"
 
 

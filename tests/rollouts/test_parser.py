@@ -72,20 +72,8 @@ def test_lone_surrogates_can_be_stored() -> None:
     assert parse_reply("<think>\udfff</think><action>up</action>", "action", grammar).outcome is OK
 
 
-PIECES = st.sampled_from(
-    [
-        "<think>",
-        "</think>",
-        "<redacted_thinking>",
-        "</redacted_thinking>",
-        "<action>",
-        "</action>",
-        "up",
-        "down",
-        " ",
-        "é",
-    ]
-)
+TAGS = [f"<{slash}{name}>" for name in ("think", "redacted_thinking", "action") for slash in ("", "/")]
+PIECES = st.sampled_from([*TAGS, "up", "down", " ", "é"])
 
 
 @given(st.lists(PIECES, max_size=14).map("".join))

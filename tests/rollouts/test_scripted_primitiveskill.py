@@ -19,6 +19,8 @@ from pivot.tests.primitiveskill_episodes import wild_action
 from pivot.tests.rollouts.test_scripted import labels, played, rolled, texts
 from pivot.training.evaluation.episodes import PLAYERS, mixed_policy
 
+pytestmark = pytest.mark.xdist_group("scripted")
+"""One test worker plays the episodes of `test_scripted` once for both files."""
 KIND = "primitiveskill"
 
 

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -98,16 +99,14 @@ class HostilePolicy(Policy):
 
 
 def test_no_episode_is_lost() -> None:
-    everything = hostile_documents("127.0.0.1:9", "/no/such/file")
-    texts = {name: document for name, document in everything.items() if isinstance(document, str)}
-    kinds = ("external image", "external use", "entity", "number rect", "odd", "mutation", "use circle", "surrogate")
-    chosen = {name: document for name, document in texts.items() if name.startswith(kinds)}
-    chosen |= {
-        name: texts[name]
-        for name in ("use doubling", "number circle 1e308", "path of 50 MB", "text", "nul", "gzip")
-        if name in texts
-    }
-    assert len(chosen) > 120
+    """Catch a hostile document that ends its episode, or whose score another play contradicts."""
+    documents = hostile_documents("127.0.0.1:9", "/no/such/file")
+    texts = {name: document for name, document in documents.items() if isinstance(document, str)}
+    kinds = ("external image", "external use", "entity", "number rect", "odd", "mutation", "use ", "surrogate", "nul")
+    names = [name for kind in kinds for name in islice((each for each in texts if each.startswith(kind)), 4)]
+    names += ["number circle 1e308", "path of 50 MB", "text"]
+    chosen = {name: texts[name] for name in names}
+    assert len(chosen) > 30
     config = SvgConfig()
     count = len(chosen) // config.horizon
     task = SvgEnv.make_task(config, 0)
@@ -117,7 +116,7 @@ def test_no_episode_is_lost() -> None:
     assert all(step.info["average_score"] == 0 for step in steps if not step.info["valid_svg"])
     assert {step.info["valid_svg"] for step in steps} == {False, True}
     env = SvgEnv(config)
-    for episode in rollouts.episodes[::10]:
+    for episode in rollouts.episodes[::5]:
         env.reset(options={"state": task.initial_state})
         for step in episode.steps:
             _, reward, *_, info = env.step(env.encode_action(step.action, step.payload))

@@ -110,7 +110,7 @@ class TestNavigationContract(EnvironmentContract):
     )
     info_keys = frozenset({"moved", "last_action_success", "action_is_valid", "dist", "remaining_turns", "success"})
     reward_range = (-0.1, 9.9)
-    seeds = tuple(range(3))
+    seeds = (0, 1)
     gym_id = "pivot/Navigation-v0"
 
 
@@ -149,13 +149,8 @@ def test_exactly_one_and_a_half_metres_is_a_success() -> None:
         x, z = rng.randint(0, 5000), rng.randint(0, 5000)
         dx, dz = rng.choice(((900, 1200), (1200, -900), (0, 1500), (-420, 1440)))
         for further, near in ((0, True), (1, False)):
-            state = NavigationState(
-                "embedded",
-                "room",
-                Pose(x / 1000, 0.9, z / 1000, 0, 0),
-                Target("A", "A", (x + dx) / 1000, 0.9, (z + dz + (further if dz > 0 else -further)) / 1000),
-                "{}",
-            )
+            target = Target("A", "A", (x + dx) / 1000, 0.9, (z + dz + (further if dz > 0 else -further)) / 1000)
+            state = NavigationState("embedded", "room", Pose(x / 1000, 0.9, z / 1000, 0, 0), target, "{}")
             assert (state.distance() <= 1.5) == near
 
 
@@ -177,29 +172,18 @@ def swept_way_is_free(room: Room, x: Fraction, z: Fraction, dx: int, dz: int) ->
     """The rule again, by sampling the way in exact fractions: the agent's square at 51 places on it."""
     for n in range(51):
         cx, cz = x + dx * Fraction(n, 100), z + dz * Fraction(n, 100)
-        corners = (cx - Fraction(1, 5), cx + Fraction(1, 5), cz - Fraction(1, 5), cz + Fraction(1, 5))
-        if (
-            corners[0] < 0
-            or corners[2] < 0
-            or corners[1] > Fraction(room.size[0], 1000)
-            or corners[3] > Fraction(room.size[2], 1000)
-        ):
+        west, east, south, north = (1000 * edge for c in (cx, cz) for edge in (c - Fraction(1, 5), c + Fraction(1, 5)))
+        if west < 0 or south < 0 or east > room.size[0] or north > room.size[2]:
             return False
-        for thing in room.objects:
-            for part in thing.parts:
-                tall = part.low[1] < 1800 and part.high[1] > 50
-                apart = (
-                    corners[1] <= Fraction(part.low[0], 1000)
-                    or corners[0] >= Fraction(part.high[0], 1000)
-                    or corners[3] <= Fraction(part.low[2], 1000)
-                    or corners[2] >= Fraction(part.high[2], 1000)
-                )
-                if tall and not apart:
-                    return False
+        for part in (part for thing in room.objects for part in thing.parts):
+            tall = part.low[1] < 1800 and part.high[1] > 50
+            beside = east <= part.low[0] or west >= part.high[0]
+            if tall and not (beside or north <= part.low[2] or south >= part.high[2]):
+                return False
     return True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(parts(), max_size=6),
     coordinates,
@@ -217,7 +201,7 @@ def test_blocked_moves_agree_with_a_second_implementation(
     assert arrived == ((x + 500 * dx, z + 500 * dz) if free else None)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(parts(), max_size=6), st.lists(st.sampled_from([*ACTIONS, "invalid"]), min_size=1, max_size=24))
 def test_the_solver_walks_like_the_environment(solids: list[Part], actions: list[str]) -> None:
     """The solver has its own rules: poses, rejected actions, metres and exact turns must be the environment's."""

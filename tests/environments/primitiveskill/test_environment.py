@@ -170,32 +170,24 @@ def test_align_needs_both_cubes_on_the_line_at_the_end() -> None:
 
 
 def test_place() -> None:
-    _, results = play(
-        PLACE, "pick(-40,-60,20)", "place(80,-100,20)", "pick(-20,60,20)|place(-20,-60,20)",
-        "pick(-20,-60,20)|place(80,100,20)",
-    )  # fmt: skip
+    turns = ("pick(-40,-60,20)", "place(80,-100,20)", "pick(-20,60,20)|place(-20,-60,20)")
+    _, results = play(PLACE, *turns, "pick(-20,-60,20)|place(80,100,20)")
     assert summary(results) == [(1.9, 2, False), (1.9, 1, False), (1.9, 0, False), (9.9, 0, True)]
 
 
 def test_in_place_green_counts_only_after_red() -> None:
-    _, results = play(
-        PLACE, "pick(-20,60,20)|place(80,100,20)", "pick(-40,-60,20)|place(80,-100,20)"
-    )  # fmt: skip
+    _, results = play(PLACE, "pick(-20,60,20)|place(80,100,20)", "pick(-40,-60,20)|place(80,-100,20)")
     # Success needs no stage: green was grasped too early to count.
     assert summary(results) == [(-0.1, 3, False), (13.9, 1, True)]
 
 
 def test_stack() -> None:
-    _, results = play(
-        STACK, "pick(0,-100,20)|place(100,50,80)", "pick(-60,150,20)|place(100,50,130)"
-    )  # fmt: skip
+    _, results = play(STACK, "pick(0,-100,20)|place(100,50,80)", "pick(-60,150,20)|place(100,50,130)")
     assert summary(results) == [(3.9, 1, False), (11.9, 0, True)]
 
 
 def test_drawer() -> None:
-    env, results = play(
-        DRAWER, "pick(-120,150,35)|place(-300,-180,250)", "push(-300,60,150,-300,-260,150)"
-    )  # fmt: skip
+    env, results = play(DRAWER, "pick(-120,150,35)|place(-300,-180,250)", "push(-300,60,150,-300,-260,150)")
     assert summary(results) == [(3.9, 0, False), (9.9, 0, True)]
     scene = env.state.scene
     assert scene.opening == 0.0
@@ -286,22 +278,14 @@ def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Poin
 
 def test_stages_and_success_are_seen_between_two_primitives() -> None:
     # Red is set on green and taken away again in one turn: the stage counts.
-    _, results = play(
-        level("stack", (100.0, 50.0, 340.0), (0.0, 0.0, 20.0), (-90.0, 150.0, 20.0)).replace(
-            "[100.0,50.0,340.0]", "[-150.0,0.0,350.0]"
-        ).replace('"held":null', '"held":"red cube"'),
-        "place(0,0,70)|pick(0,0,60)",
-    )  # fmt: skip
+    start = level("stack", (-150.0, 0.0, 350.0), (0.0, 0.0, 20.0), (-90.0, 150.0, 20.0), in_hand="red cube")
+    _, results = play(start, "place(0,0,70)|pick(0,0,60)")
     assert summary(results) == [(3.9, 1, False)]
     # Success ends the turn at once: what would undo it is not executed.
-    env, results = play(
-        level("align", (0.0, -100.0, 20.0), (60.0, 100.0, 20.0)), "pick(60,100,20)|place(0,100,20)"
-    )  # fmt: skip
+    _, results = play(level("align", (0.0, -100.0, 20.0), (60.0, 100.0, 20.0)), "pick(60,100,20)|place(0,100,20)")
     assert results[0][1]
-    env, results = play(
-        level("align", (0.0, -100.0, 20.0), (-150.0, 0.0, 350.0), in_hand="green cube"),
-        "place(0,100,20)|push(0,-180,20,0,180,20)",
-    )  # fmt: skip
+    start = level("align", (0.0, -100.0, 20.0), (-150.0, 0.0, 350.0), in_hand="green cube")
+    env, results = play(start, "place(0,100,20)|push(0,-180,20,0,180,20)")
     assert results[0][1]
     assert env.state.scene.positions["red cube"] == (0.0, -100.0, 20.0)
 
@@ -417,12 +401,8 @@ def test_the_table_is_named_as_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(backends, "version", lambda name: "3.0.1")
     other = PrimitiveSkillConfig(backend="maniskill")
     assert other.maniskill_version == "3.0.1"
-    assert (other.stand_ins, other.simulator, other.repeats_exactly, other.most_instances) == (
-        (),
-        "maniskill",
-        False,
-        1,
-    )
+    assert (other.stand_ins, other.simulator) == ((), "maniskill")
+    assert (other.repeats_exactly, other.most_instances) == (False, 1)
     # The layout of a seed is the same in both.
     here = PrimitiveSkillEnv.make_task(config, 4).initial_state
     there = PrimitiveSkillEnv.make_task(other, 4).initial_state

@@ -1,6 +1,7 @@
 """Helpers that the tests of the sandbox share; a spawned child has to be able to import this module by its name."""
 
 import multiprocessing
+from functools import cache
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -13,6 +14,7 @@ from pivot.tests.environments.svg.hostile import svg
 CIRCLE = svg('<circle r="30"/>')
 
 
+@cache
 def draw_alone(document: str) -> np.ndarray:
     """Return the picture of a document from a worker that draws nothing else."""
     with Worker() as worker:
@@ -32,9 +34,13 @@ def draw_in_child(queue: "multiprocessing.Queue[tuple[list[int], bytes]]") -> No
     queue.put((pool._pool.pids, b"" if pixels is None else pixels.tobytes()))
 
 
-def draw_beside_a_child(method: str) -> None:
+def draw_beside_children() -> None:
     """Draw before and after a child process of this one draws: both have workers of their own, and the child's ends."""
-    context: Any = multiprocessing.get_context(method)
+    for method in ("fork", "spawn"):
+        _draw_beside_a_child(multiprocessing.get_context(method))
+
+
+def _draw_beside_a_child(context: Any) -> None:
     mine = pool.rasterise(CIRCLE).pixels
     assert mine is not None
     queue = context.Queue()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from pivot.environments.svg.sandbox import css
+from pivot.environments.svg.sandbox.pool import rasterise
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import SIDE
 from pivot.tests.insight.browsing import CHROMIUM
@@ -150,8 +151,7 @@ def test_documents_are_drawn_as_chromium_draws_them(capsys: pytest.CaptureFixtur
 
 
 def drawn(body: str) -> np.ndarray:
-    with Worker() as worker:
-        pixels = worker.draw(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 256 256">{body}</svg>').pixels
+    pixels = rasterise(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 256 256">{body}</svg>').pixels
     assert pixels is not None
     return pixels
 

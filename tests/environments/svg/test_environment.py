@@ -51,13 +51,9 @@ class TestSvgContract(EnvironmentContract):
         json.dumps({"target": RED, "canvas": BLUE, "scores": {"average": 0.5, "parts": {"x": None}}}): "scores",
         '{"target": "\\ud800<svg/>"}': "not_text",
     }
-    equal_states = (
-        (LEVEL, json.dumps({"target": RED}, indent=2)),
-        (
-            json.dumps({"target": RED, "canvas": BLUE}),
-            json.dumps({"canvas": BLUE, "target": RED, "scores": {"average": 0.5, "parts": {"x": 0.5}}}),
-        ),
-    )
+    both: ClassVar = {"canvas": BLUE, "target": RED}
+    scored = json.dumps(both | {"scores": {"average": 0.5, "parts": {"x": 0.5}}})
+    equal_states = ((LEVEL, json.dumps({"target": RED}, indent=2)), (json.dumps({"target": RED} | both), scored))
     bad_settings = (
         ({"horizon": 0}, "horizon"),
         ({"success_return": 1.5}, "success_return"),
@@ -99,20 +95,10 @@ def play(env: SvgEnv, *documents: str) -> list[tuple[float, bool, bool, dict[str
 
 
 def test_the_same_picture_ends_the_episode_with_score_one() -> None:
-    (step,) = play(SvgEnv(), RED_AGAIN)
-    parts = '{"colour":1.0,"edges":1.0,"structure":1.0}'
-    assert step == (
-        1.0,
-        True,
-        False,
-        {
-            "valid_svg": True,
-            "average_score": 1.0,
-            "remaining_turns": 1,
-            "submission_outcome": "ok",
-            "score_parts": parts,
-        },
-    )
+    ((*ends, info),) = play(SvgEnv(), RED_AGAIN)
+    assert ends == [1.0, True, False]
+    drawn = {"valid_svg": True, "average_score": 1.0, "remaining_turns": 1, "submission_outcome": "ok"}
+    assert info == drawn | {"score_parts": '{"colour":1.0,"edges":1.0,"structure":1.0}'}
 
 
 def test_only_the_last_turn_is_paid() -> None:
@@ -181,15 +167,8 @@ def test_snapshots_of_something_else_are_refused() -> None:
     env = SvgEnv()
     good = json.dumps({"turn": 0, "state": {"target": RED}}).encode()
     env.restore(good)
-    for bad in (
-        b"",
-        b"{}",
-        b"\xff",
-        b"[]",
-        good.replace(b": 0", b": 3"),
-        good.replace(b": 0", b": true"),
-        b'{"turn":0}',
-    ):
+    turns = [good.replace(b": 0", turn) for turn in (b": 3", b": true")]
+    for bad in (b"", b"{}", b"\xff", b"[]", b'{"turn":0}', *turns):
         with pytest.raises(LevelError):
             env.restore(bad)
 

@@ -85,13 +85,21 @@ class Siege:
     reads: int
 
 
-@pytest.fixture(scope="module")
-def siege(tmp_path_factory: pytest.TempPathFactory) -> Siege:
-    """Draw every hostile document on two workers side by side, each followed by a good one."""
+LATER = re.compile(
+    r"number .* (1e999|inf|1e-320|999\.\.\.|1e|-|1%%)$|mutation [1-5]\d|sticky (view|span|link|twice|clip)|"
+    r"sticky face .*(italic|oblique)|style |text long|path of 500|image 2\^31"
+)
+"""Documents for `make test WHAT=long`: one more number, damage, large text or time-out of a kind that is left."""
+
+
+@pytest.fixture(scope="module", params=["some", pytest.param("all", marks=pytest.mark.long)])
+def siege(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Siege:
+    """Draw hostile documents on two workers side by side, each followed by a good one."""
     canary = tmp_path_factory.mktemp("canary") / "canary.svg"
     canary.write_text(GOOD)
     listener, watch = Listener(), Watch(canary)
-    documents = list(hostile_documents(listener.address, str(canary)).items())
+    everything = hostile_documents(listener.address, str(canary)).items()
+    documents = [each for each in everything if request.param == "all" or not LATER.match(each[0])]
     expected = draw_alone(GOOD)
     calls: list[Call] = []
 
@@ -126,7 +134,8 @@ def peak(worker: Worker) -> int:
 
 
 def test_the_hostile_set_is_large(siege: Siege) -> None:
-    assert len(siege.calls) >= 300
+    """Catch a set that no longer reaches a kind of outcome, so that the tests below would show less."""
+    assert len(siege.calls) >= 250
     assert {call.raster.outcome for call in siege.calls} == set(Outcome), "every kind of outcome should occur"
 
 
@@ -236,29 +245,27 @@ def test_pixels_are_those_of_cairosvg() -> None:
 STYLES = ('font-family="serif"', 'font-family="No Such Font"', 'style="font: 20px monospace"', "")
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "{}",
-        '<pattern id="p" width="50" height="99" patternUnits="userSpaceOnUse">{}</pattern>'
-        '<rect width="99" height="99" fill="url(#p)"/>',
-        '<mask id="m"><g fill="#fff">{}</g></mask><rect width="99" height="99" mask="url(#m)"/>',
-    ],
-    ids=["picture", "pattern", "mask"],
+PLACES = (
+    "{}",
+    '<pattern id="p" width="50" height="99" patternUnits="userSpaceOnUse">{}</pattern>'
+    '<rect width="99" height="99" fill="url(#p)"/>',
+    '<mask id="m"><g fill="#fff">{}</g></mask><rect width="99" height="99" mask="url(#m)"/>',
 )
-def test_text_is_drawn_in_one_family(place: str) -> None:
+
+
+def test_text_is_drawn_in_one_family() -> None:
     with Worker() as worker:
-        pictures = [
-            worker.draw(svg(place.format(f'<text y="50" font-size="20" {style}>Ag</text>'))).pixels for style in STYLES
-        ]
-    assert all(picture is not None for picture in pictures)
-    assert len({picture.tobytes() for picture in pictures if picture is not None}) == 1
+        for place in PLACES:
+            texts = [f'<text y="50" font-size="20" {style}>Ag</text>' for style in STYLES]
+            first, *others = [worker.draw(svg(place.format(text))).pixels for text in texts]
+            assert all(same(first, other) for other in others), place
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "windows-1252", "shift_jis", "utf-16", "utf8", "x-none"])
-def test_the_encoding_that_a_text_declares_is_ignored(encoding: str) -> None:
+def test_the_encoding_that_a_text_declares_is_ignored() -> None:
     """A document arrives as decoded text, so this changes neither outcome nor letters."""
     document = svg('<text y="50" font-size="30">\u00e9\u00df</text>')
     with Worker() as worker:
-        declared = worker.draw(f'<?xml version="1.0" encoding="{encoding}"?>{document}').pixels
-        assert same(declared, worker.draw(document).pixels)
+        plain = worker.draw(document).pixels
+        for encoding in ("latin-1", "windows-1252", "shift_jis", "utf-16", "utf8", "x-none"):
+            declared = f'<?xml version="1.0" encoding="{encoding}"?>{document}'
+            assert same(worker.draw(declared).pixels, plain), encoding

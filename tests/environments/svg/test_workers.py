@@ -20,7 +20,7 @@ from pivot.environments.svg.sandbox import pool, process
 from pivot.environments.svg.sandbox.pool import Pool, rasterise
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import Outcome, Raster
-from pivot.tests.environments.svg.drawing import draw_alone, draw_beside_a_child, same
+from pivot.tests.environments.svg.drawing import draw_alone, draw_beside_children, same
 from pivot.tests.environments.svg.hostile import slow_but_legal, svg, writing
 from pivot.tests.flow_runs import PATIENCE
 
@@ -110,8 +110,9 @@ def test_after_a_wrong_answer_the_next_document_gets_its_own(attack: str, monkey
 
 
 def test_a_killed_worker_is_replaced() -> None:
+    expected = draw_alone(GOOD)
     with Worker() as worker:
-        expected = worker.draw(GOOD).pixels
+        worker.draw(GOOD)
         for kind in (signal.SIGKILL, signal.SIGSEGV):
             first = worker.pid
             assert first is not None
@@ -214,12 +215,12 @@ def test_a_worker_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
-    documents = [draw_target(random.Random(seed)) for seed in range(10)]
-    mixed = [*documents[:5], ENDLESS, "", *documents[5:]]
+    documents = [draw_target(random.Random(seed)) for seed in range(6)]
+    mixed = [*documents[:3], ENDLESS, "", *documents[3:]]
     with Pool(2) as workers:
         rasters = workers.draw_all(mixed)
         assert len(set(workers.pids)) == 2
-    assert [raster.outcome for raster in rasters] == ["ok"] * 5 + ["timeout", "empty"] + ["ok"] * 5
+    assert [raster.outcome for raster in rasters] == ["ok"] * 3 + ["timeout", "empty"] + ["ok"] * 3
     with Worker() as worker:
         for document, raster in zip(mixed, rasters, strict=True):
             if raster.pixels is not None:
@@ -227,15 +228,11 @@ def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
 
 
 def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Play concurrent episodes of a policy that writes hostile SVGs, with different numbers of workers.
-
-    Persistent errors, large drawings, little memory and endless loops of one document must not affect another.
-    """
+    """Catch a document whose error, large drawing, full memory or endless loop changes the picture of another."""
     assert SvgEnv.blocks
     config = SvgConfig(horizon=2)
-    slow = slow_but_legal().values()
-    documents = [STICKY, STICKY.replace("<text", '<text font-weight="bold"'), HUGE, ENDLESS, PLAIN_ERROR, "<svg", *slow]
-    written = [svg(f"<!-- {k} -->" + GOOD.partition(">")[2].removesuffix("</svg>")) for k in range(9)]
+    documents = [STICKY, HUGE, ENDLESS, PLAIN_ERROR, "<svg", slow_but_legal()["slow groups"]]
+    written = [svg(f"<!-- {k} -->" + GOOD.partition(">")[2].removesuffix("</svg>")) for k in range(6)]
 
     def play(seed: int) -> list[Any]:
         env = SvgEnv(config)
@@ -248,20 +245,19 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
         return log
 
     logs = []
-    for count in (1, 4):
+    for count in (1, 3):
         monkeypatch.setattr(pool, "_pool", Pool(count))
         pool._kept.cache_clear()
         with ThreadPoolExecutor(6) as threads:
-            logs.append(list(threads.map(play, range(9))))
+            logs.append(list(threads.map(play, range(6))))
         assert len(pool._pool.pids) <= count
         pool._pool.close()
     assert logs[0] == logs[1]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_have_workers_of_their_own(method: str) -> None:
+def test_children_have_workers_of_their_own() -> None:
     """Run in a fresh process, since a fork inherits what earlier tests registered for the end of their process."""
-    parent = multiprocessing.get_context("spawn").Process(target=draw_beside_a_child, args=(method,))
+    parent = multiprocessing.get_context("spawn").Process(target=draw_beside_children)
     parent.start()
     parent.join(300)
     assert parent.exitcode == 0, "the failed assertion is on stderr"
