@@ -16,11 +16,11 @@ from pivot.rollouts.base import Episode
 from pivot.rollouts.policies.mixed import MixedPolicy
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.primitiveskill_episodes import wild_action
-from pivot.tests.rollouts.test_scripted import labels, played, rolled, texts
+from pivot.tests.rollouts.scripted_players import labels, played, rolled, texts
 from pivot.training.evaluation.episodes import PLAYERS, mixed_policy
 
 pytestmark = pytest.mark.xdist_group("scripted")
-"""One test worker plays the episodes of `test_scripted` once for both files."""
+"""One test worker plays the episodes once for both files."""
 KIND = "primitiveskill"
 
 
