@@ -93,7 +93,7 @@ def test_a_build_of_ones_own_runs_without_a_display(
 ) -> None:
     """Catch a controller that needs a display, forgets an episode, or leaves a hanging Unity behind."""
     unity("Reset=slow,LookDown=hangs")
-    monkeypatch.setenv(STEP_SECONDS, "2.5")  # a change of the scene may exceed it
+    monkeypatch.setenv(STEP_SECONDS, "4")  # a change of the scene may exceed it
     world = ThorWorld()
     world.load(START)
     assert world.state == START
