@@ -19,6 +19,8 @@ from pivot.solvers.base import Unsolved, Verdict
 from pivot.solvers.closure.graph import Graph
 from pivot.solvers.closure.worlds import How
 
+QUICK: dict[str, Any] = {"checks": 32, "fresh": False}
+
 
 class Line(gymnasium.Env[Any, Any]):
     """Five cells in a row; the last is the goal, cell 0 is the start, and `dig` in cell 1 is a trap."""
@@ -80,13 +82,10 @@ class Uncopied(Line):
 
 @pytest.mark.parametrize(("kind", "how"), [(Copied, "deepcopy"), (Restored, "snapshot"), (Uncopied, "replay")])
 def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None:
-    graph = pivot.explore(kind, actions={"left": 0, "right": 1, "dig": 2}, key="observation")
-    assert graph.how == how
-    assert graph.most.tolist() == [4, 3, 2, 1]
-    assert graph.plan(0) == ("right",) * 4
-    assert graph.safe_actions(1, 3) == ("right",)
-    assert graph.safe_actions(1, 4) == ("right",)
-    assert graph.safe_actions(1, 5) == ("left", "right")
+    graph = pivot.explore(kind, actions={"left": 0, "right": 1, "dig": 2}, key="observation", **QUICK)
+    assert (graph.how, graph.most.tolist(), graph.plan(0)) == (how, [4, 3, 2, 1], ("right",) * 4)
+    safe = [graph.safe_actions(1, left) for left in (3, 4, 5)]
+    assert safe == [("right",), ("right",), ("left", "right")]
     lost = graph.certify(["right", "dig"], 9)
     assert isinstance(lost, Verdict)
     assert (lost.pivot_step, lost.failure_mode, lost.witness) == (1, "deadlock", ("right",) * 3)
@@ -94,8 +93,7 @@ def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None
     assert isinstance(late, Verdict)
     assert (late.pivot_step, late.failure_mode, late.certificate.before, late.certificate.after) == (1, "timeout", 3, 4)
     frame = graph.frame()
-    assert frame.shape == (12, 7)
-    assert frame.filter(frame["outcome"] == "success")["state"].to_list() == [3]
+    assert frame.shape == (12, 7) and frame.filter(frame["outcome"] == "success")["state"].to_list() == [3]
     assert frame.filter(frame["outcome"] == "end")["need_after"].to_list() == [float("inf")]
     assert graph.networkx().number_of_edges() == 12
 
@@ -109,14 +107,14 @@ class Pickled(Line, EzPickle):
 
 
 def test_an_environment_whose_copies_start_over_is_replayed() -> None:
-    graph = pivot.explore(Pickled, actions={"left": 0, "right": 1, "dig": 2}, key=lambda env: env.unwrapped.cell)
+    graph = pivot.explore(Pickled, key=lambda env: env.unwrapped.cell, **QUICK)
     assert (graph.how, graph.most.tolist()) == ("replay", [4, 3, 2, 1])
     with pytest.raises(CertifyError, match=r"'deepcopy'.*Pickled is an EzPickle, whose copies start over"):
         pivot.explore(Pickled, how="deepcopy")
 
 
 def test_episodes_that_are_none_are_refused() -> None:
-    graph = pivot.explore(Copied, actions=[0, 1, 2])
+    graph = pivot.explore(Copied, actions=[0, 1, 2], **QUICK)
     for actions, horizon, reason in (
         ([], 9, "bad_episode"),
         (["1"] * 5, 4, "bad_episode"),
@@ -125,23 +123,20 @@ def test_episodes_that_are_none_are_refused() -> None:
         (["1"] * 4, 9, "not_a_failure"),
     ):
         answer = graph.certify(actions, horizon)
-        assert isinstance(answer, Unsolved)
-        assert answer.reason == reason
+        assert isinstance(answer, Unsolved) and answer.reason == reason
 
 
 @pytest.mark.parametrize("limits", [{"max_states": 2}, {"max_steps": 6}])
 def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None:
     """Two states are searched: the goal is not within two turns of the start; nothing else is known."""
+    settings: dict[str, Any] = {"actions": [0, 1, 2], "key": "observation", **limits, **QUICK}
     with pytest.raises(CertifyError, match=f"no step succeeds until {next(iter(limits))} .* ended the search"):
-        pivot.explore(Copied, actions=[0, 1, 2], key="observation", **limits)
-    graph = pivot.explore(Copied, actions=[0, 1, 2], key="observation", success="goal-reward", **limits)
-    assert graph.limit is not None
-    assert graph.need(0) is None
-    assert graph.least[0] == 3
-    assert np.isinf(graph.most[0])
+        pivot.explore(Copied, **settings)
+    graph = pivot.explore(Copied, success="goal-reward", **settings)
+    assert graph.limit is not None and graph.need(0) is None
+    assert graph.least[0] == 3 and np.isinf(graph.most[0])
     unknown = graph.certify(["0", "0"], 9)
-    assert isinstance(unknown, Unsolved)
-    assert unknown.reason == "solver_limit"
+    assert isinstance(unknown, Unsolved) and unknown.reason == "solver_limit"
     assert next(iter(limits)) in unknown.detail
 
 
@@ -326,7 +321,7 @@ def test_planted_faults_are_refused(fault: type[Line]) -> None:
 def test_without_settings_planted_faults_are_refused_or_searched_with_their_state(fault: type[Line]) -> None:
     """Without settings all attributes are the key: the search is refused, or its plan is a shortest one."""
     try:
-        graph = pivot.explore(fault, max_states=400, checks=64, fresh=fault is GlobalCount)
+        graph = pivot.explore(fault, max_states=120, checks=24, fresh=fault is GlobalCount)
     except CertifyError:
         return
     shortest = next(
@@ -353,21 +348,21 @@ def test_a_way_back_that_leads_elsewhere_gives_way_to_the_next() -> None:
     def key(env: Any) -> Any:
         return env.unwrapped.cell, int(env.unwrapped.board[0])
 
-    right = pivot.explore(HiddenLoad, key=key, clock=())
-    shared = pivot.explore(SharedArray, key=key, clock=())
+    quick: dict[str, Any] = {"clock": (), **QUICK}
+    right, shared = (pivot.explore(kind, key=key, **quick) for kind in (HiddenLoad, SharedArray))
     assert (right.how, shared.how) == ("deepcopy", "replay")
     assert np.array_equal(right.successors, shared.successors)
-    assert pivot.explore(LiveSnapshot, key="observation", clock=()).how == "deepcopy"
+    assert pivot.explore(LiveSnapshot, key="observation", **quick).how == "deepcopy"
     ways: tuple[tuple[type[Line], How], ...] = ((SharedArray, "deepcopy"), (LiveSnapshot, "snapshot"))
     for fault, how in ways:
         with pytest.raises(CertifyError, match="lead to the same key"):
-            pivot.explore(fault, key=key, clock=(), how=how)
+            pivot.explore(fault, key=key, how=how, **quick)
 
 
 def test_a_declared_clock_is_no_hidden_state() -> None:
-    graph = pivot.explore(FadingReward)
-    assert graph.need(0) == 4
-    assert graph.rewards[3, Line.RIGHT] == pytest.approx(0.991)
+    """Catch a counter that is taken for a state although it decides rewards alone."""
+    graph = pivot.explore(FadingReward, **QUICK)
+    assert graph.need(0) == 4 and graph.rewards[3, Line.RIGHT] == pytest.approx(0.991)
     with pytest.raises(CertifyError, match="clock: found ticks, expected attributes of FadingReward"):
         pivot.explore(FadingReward, clock=("ticks",))
 
@@ -382,8 +377,10 @@ def test_the_lake_of_gymnasium() -> None:
 
 @pytest.mark.parametrize(("name", "settings"), [("FrozenLake-v1", {"is_slippery": False}), ("Taxi-v4", {})])
 def test_snapshots_of_toy_text_lead_where_a_replay_leads(name: str, settings: dict[str, Any]) -> None:
+    """Catch a snapshot that leaves out a part of the state."""
     graphs = [
-        pivot.explore(lambda: gymnasium.make(name, **settings), seed=3, how=how) for how in ("snapshot", "replay")
+        pivot.explore(lambda: gymnasium.make(name, **settings), seed=3, how=how, checks=8)
+        for how in ("snapshot", "replay")
     ]
     first, second = graphs
     assert (first.how, second.how) == ("snapshot", "replay") and len(first.successors) > 10
@@ -415,7 +412,7 @@ def test_a_clock_is_seen_although_random_plays_end_soon() -> None:
             self.cell = 1
             return 1, info
 
-    assert pivot.explore(Short).need(0) == 3
+    assert pivot.explore(Short, **QUICK).need(0) == 3
 
 
 class WonAtStart(Copied):
@@ -429,7 +426,7 @@ class WonAtStart(Copied):
 
 
 def test_in_a_game_that_is_won_at_reset_every_action_is_too_late() -> None:
-    answer = pivot.explore(WonAtStart, key="observation", success="info.success").certify(["action_0"], 9)
+    answer = pivot.explore(WonAtStart, key="observation", success="info.success", **QUICK).certify(["action_0"], 9)
     assert isinstance(answer, Unsolved) and "at step 0 follows the end of the episode" in answer.detail
 
 
