@@ -15,8 +15,14 @@ import time
 import traceback
 from typing import Any, NoReturn, TextIO
 
-import numba  # noqa: F401  # loaded once for all forks
+import huggingface_hub  # noqa: F401  # loaded once for all forks, as the next ones
+import jinja2  # noqa: F401
+import numba  # noqa: F401
+import pandas as pd  # noqa: F401
 import pivot.cli
+import pivot.datasets.verify.verify
+import pivot.environments.sokoban
+import pivot.solvers.sokoban.solver
 import polars as pl
 from pivot.__main__ import main
 from pivot.core.errors import PivotError

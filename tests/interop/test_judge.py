@@ -41,7 +41,7 @@ def played(chat: Chat) -> Played:
     return Played(chat.facts["env"], chat.facts["initial_state"], HORIZON, chat.actions, sent, replies)
 
 
-def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 10) -> list[Chat]:
+def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 6) -> list[Chat]:
     """Play episodes at random, with unusable replies, and if asked for a second picture in the first message."""
     rng, chats = random.Random(f"{env} {form}"), list[Chat]()
     for number in range(count):
@@ -144,6 +144,7 @@ def _rows(root: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str) -> None:
+    """Catch a preferred action that is fatal, a prompt of another turn, or a store that verify contradicts."""
     write, env, form = SOURCES[name]
     folder = tmp_path / "source"
     folder.mkdir()
@@ -161,7 +162,7 @@ def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str
             for row in rows
             for each in complaints(kind, row, by_id[row["episode_id"]], FORMS[form], str)
         ]
-        assert len(rows) >= 5 and wrong == []
+        assert len(rows) >= 3 and wrong == []
 
 
 def test_actions_without_replies_are_written_on_both_sides(tmp_path: Path) -> None:

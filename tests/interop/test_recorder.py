@@ -120,22 +120,19 @@ def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
     ("MiniGrid-LavaGapS5-v0", "minigrid", {}),
 ])  # fmt: skip
 def test_any_gymnasium_environment_imports(name: str, package: str, kwargs: dict[str, Any], tmp_path: Path) -> None:
-    """Names of actions, settings and horizon are recorded, so the import needs no option."""
+    """Catch a name, setting or horizon that is not recorded: the import needs no option and gives the same label."""
     pytest.importorskip(package or "gymnasium")
     made = gymnasium.make(f"{package}:{name}" if package else name, max_episode_steps=12, **kwargs)
     env, rng = pivot.Recorder(made, tmp_path / "source"), np.random.default_rng(0)
-    for seed in range(2):
-        env.reset(seed=seed)
-        _played(env, rng, response="I go on")
+    env.reset(seed=1)
+    _played(env, rng, response="I go on")
     env.close()
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", allow=package or ())
-    assert result.problems == [] and result.episodes == 2
+    assert result.problems == [] and result.episodes == 1
     store = pivot.load_store(tmp_path / "store")
-    labels = store.labels.join(store.episodes, on="episode_id").collect()
-    for row in labels.to_dicts():
-        verdict = pivot.certify(made, seed=row["seed"], actions=row["actions"], horizon=12, checks=8, fresh=False)
-        assert (verdict.pivot_step, verdict.failure_mode) == (row["pivot_step"], row["failure_mode"])
-    assert len(labels) == int(store.episodes.collect()["failed"].sum()) > 0
+    (row,) = store.labels.join(store.episodes, on="episode_id").collect().to_dicts()
+    verdict = pivot.certify(made, seed=row["seed"], actions=row["actions"], horizon=12, checks=8, fresh=False)
+    assert (row["seed"], row["pivot_step"], row["failure_mode"]) == (1, verdict.pivot_step, verdict.failure_mode)
 
 
 class _NotANumber(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -42,16 +42,18 @@ def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_enough_of_them_and_no_two_have_one_name() -> None:
-    assert len(FAULTS) >= 100
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len(FAULTS) >= 100 and len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
 @pytest.mark.parametrize("request_", [REQUEST, AS_TEACHER], ids=["policy", "writer"])
 def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatRequest) -> None:
+    """Catch an outcome without a type; faults of the connection are the same for a writer."""
+    numbers = [number for number, fault in enumerate(FAULTS) if request_ is REQUEST or fault.after == "serves"]
+
     async def run() -> tuple[list[Any], dict[int, int]]:
         async with RawServer() as server:
             places = asyncio.Semaphore(AT_A_TIME)
-            outcomes = await asyncio.gather(*(ask(server, number, places) for number in range(len(FAULTS))))
+            outcomes = await asyncio.gather(*(ask(server, number, places) for number in numbers))
             return outcomes, dict(server.tried)
 
     async def ask(server: RawServer, number: int, places: asyncio.Semaphore) -> Any:
@@ -65,7 +67,8 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
 
     outcomes, tried = asyncio.run(run())
     wrong = []
-    for number, (fault, outcome) in enumerate(zip(FAULTS, outcomes, strict=True)):
+    for number, outcome in zip(numbers, outcomes, strict=True):
+        fault = FAULTS[number]
         expected: dict[str, Any] = {
             "answer": (ChatAnswer, 1),
             "refused": (PolicyError, 1),
@@ -93,11 +96,12 @@ def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again()
         assert server.log.endless_bytes < HUGE / 2
 
 
-ONCE: dict[str, Any] = {"cache": "", "request_seconds": 2.0, "patience_seconds": 2.0, "tries": 1}
+ONCE: dict[str, Any] = {"cache": "", "request_seconds": 0.5, "patience_seconds": 0.5, "tries": 1}
 """Service settings of pivot doctor, with a shorter wait; an answer that is read in the end gets its usual time."""
 
 
 def test_the_doctor_refuses_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catch a broken answer that the check of a server takes for a good one, or that ends it with a traceback."""
     monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 5.0)
     places = asyncio.Semaphore(AT_A_TIME)
 
