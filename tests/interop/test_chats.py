@@ -101,20 +101,20 @@ def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Pa
         assert [each["source_id"] for each in imports_of(tmp_path / format)] == ["7"]
 
 
-@pytest.mark.parametrize("calls", [7, "abc", {"a": 1}])
-def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> None:
-    source = tmp_path / "source"
+def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path) -> None:
+    source, wrong = tmp_path / "source", (7, "abc", {"a": 1})
     episode, *_ = chats_of(built, source)
-    chats = [openai_row(episode), openai_row(episode)]
-    chats[1]["messages"][2]["tool_calls"] = calls
+    chats, traces = ([make(episode) for _ in range(4)] for make in (openai_row, trace_line))
+    for chat, trace, calls in zip(chats[1:], traces[1:], wrong, strict=True):
+        chat["messages"][2]["tool_calls"] = trace["nodes"][2]["message"]["tool_calls"] = calls
     write_jsonl(source / "chats.jsonl", *chats)
-    traces = [trace_line(episode), trace_line(episode)]
-    traces[1]["nodes"][2]["message"]["tool_calls"] = calls
     write_jsonl(source / "run" / "traces.jsonl", *traces)
     for name, format in (("chats.jsonl", "openai"), ("run/traces.jsonl", "verifiers")):
         result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
-        assert [each.place for each in result.problems] == [f"{Path(name).name} line 2"] and result.episodes == 1
-        assert f"tool_calls of type {type(calls).__name__}" in result.problems[0].detail
+        assert result.episodes == 1
+        for line, (problem, calls) in enumerate(zip(result.problems, wrong, strict=True), 2):
+            assert problem.place == f"{Path(name).name} line {line}"
+            assert f"tool_calls of type {type(calls).__name__}" in problem.detail
 
 
 def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
@@ -138,8 +138,7 @@ def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
     write_jsonl(source / "traces.jsonl", *lines)
     result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", require=["frames"])
     assert [problem.place for problem in result.problems] == [f"traces.jsonl line {number}" for number in (4, 5, 6, 7)]
-    assert {str(problem.kind) for problem in result.problems} == {"unreadable"}
-    assert result.episodes == 3
+    assert {str(problem.kind) for problem in result.problems} == {"unreadable"} and result.episodes == 3
 
 
 def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> None:
