@@ -164,8 +164,7 @@ def test_replay_finds_what_disagrees(env: str, fault: str) -> None:
     clean = room("up", "right") if env == "sokoban" else lake_timeout()
     assert labels_of(clean)[1] == []
     label, reasons = labels_of(change(clean))
-    assert len(reasons) == 1
-    assert reasons[0].startswith(f"replay: {expected}")
+    assert len(reasons) == 1 and reasons[0].startswith(f"replay: {expected}")
     assert not label.accepted
 
 
@@ -249,8 +248,7 @@ def test_prose_names_the_step_or_the_action(action: str, text: str, accepted: bo
 
 def test_no_teacher_means_no_guidance_and_no_objection() -> None:
     (label,) = label_episodes([lake_timeout()], solver_of("frozenlake"), None, FILTERS, "1")
-    assert label.accepted
-    assert (label.failure_reason, label.teacher, label.teacher_config) == ("", None, None)
+    assert label.accepted and (label.failure_reason, label.teacher, label.teacher_config) == ("", None, None)
 
 
 # Sokoban deadlocks
@@ -259,14 +257,12 @@ def test_no_teacher_means_no_guidance_and_no_objection() -> None:
 def test_deadlock_moved_to_another_step_is_rejected() -> None:
     episode = room("down", "right", "up", "up")  # the last push jams the box against the upper wall
     honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
-    assert isinstance(honest, Verdict)
-    assert (honest.pivot_step, honest.failure_mode) == (3, "deadlock")
+    assert isinstance(honest, Verdict) and (honest.pivot_step, honest.failure_mode) == (3, "deadlock")
     moved = LyingSolver(replace(honest, pivot_step=2), solver_of("sokoban"))
     label, reasons = labels_of(episode, solver=moved)
     assert reasons == ["sokoban_deadlock: not_dead: the state after step 2 can still be solved"]
     assert (label.pivot_step, label.failure_mode, label.accepted) == (2, "deadlock", False)
-    same = LyingSolver(honest, solver_of("sokoban"))
-    assert labels_of(episode, solver=same)[1] == []
+    assert labels_of(episode, solver=LyingSolver(honest, solver_of("sokoban")))[1] == []
 
 
 def test_deadlock_whose_certificate_says_reachable_is_rejected() -> None:
@@ -285,8 +281,7 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
     assert isinstance(honest, Verdict)
     tired = plugins.load("solvers", "sokoban")(max_states=1)
     detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
-    assert detail is not None
-    assert str(detail).startswith("unproved: the state after step 3: solver_limit")
+    assert detail is not None and str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
 # The rules about prose
@@ -389,8 +384,7 @@ def test_every_wording_is_read_back_as_what_it_was_rendered_from(env: str) -> No
             said = Statement(kind, tuple(zip(slots, chosen, strict=True)))
             for number in range(len(texts)):
                 text = sentences.sentence(said, number)
-                assert sentences.read(text) == [said]
-                assert sentences.read(f"{text} {text}") == [said, said]
+                assert sentences.read(text) == [said] and sentences.read(f"{text} {text}") == [said, said]
 
 
 # Counts

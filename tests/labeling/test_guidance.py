@@ -92,14 +92,14 @@ def check_fuzz(count: int, levels: int) -> Counter[str]:
 
 
 def test_no_answer_that_keeps_the_schema_says_anything_false() -> None:
-    """Three hundred random answers."""
-    check_fuzz(60, 6)
+    """Catch a sentence that a teacher can choose and that is false: two hundred random answers."""
+    check_fuzz(40, 6)
 
 
 @pytest.mark.parametrize("rule", ["budget", "earliest_event", "exact"])
 def test_a_target_of_navigation_is_true_and_names_its_own_pivot_alone(rule: str) -> None:
     """The room often lost the goal before the pivot of the bound, but that step is the pivot of another rule."""
-    figures = fuzz("navigation", 300, 6, pivot_rule=rule)
+    figures = fuzz("navigation", 120, 6, pivot_rule=rule)
     assert (figures["false_sentences"], figures["rejected"], figures["misread"]) == (0, 0, 0)
     seen = Counter[str]()
     for request in requests("navigation", 6, pivot_rule=rule):
@@ -108,8 +108,7 @@ def test_a_target_of_navigation_is_true_and_names_its_own_pivot_alone(rule: str)
             seen[each.kind] += 1
             said = " ".join(sentences.sentence(each, wording) for wording in range(4))
             assert set(re.findall(r"[Ss]tep (\d+)", said)) <= {str(pivot)}, said
-    assert (rule == "budget") == (seen["lost_before"] > 5)
-    assert (rule == "exact") == (seen["goal_far"] > 5)
+    assert (rule == "budget") == (seen["lost_before"] > 5) and (rule == "exact") == (seen["goal_far"] > 5)
 
 
 @pytest.mark.long

@@ -77,8 +77,7 @@ def test_labels_carry_the_verdict_and_say_who_wrote_them(batches: list[list[Fail
                 verdict.pivot_step, verdict.failure_mode, made.failure_reason or ""
             )
             assert (made.solver, made.solver_version) == (solver.name, solver.version)
-            assert made.solver_config == canonical_json(solver.config)
-            assert made.teacher == "template"
+            assert made.solver_config == canonical_json(solver.config) and made.teacher == "template"
             assert json.loads(made.teacher_config or "") == {"is_stand_in": True, "version": "8"}
             assert made.prompt == analyzer_prompt(profile, episode)
             assert made.prompt_hash == made.prompt.prompt_hash
@@ -120,13 +119,10 @@ def test_records_without_a_verdict_are_kept_with_the_reason() -> None:
     unsolved = labels[-4:]
     assert count_reject_reasons(labels) == {"bad_episode": 3, "not_a_failure": 1}
     for made in unsolved:
-        assert not made.accepted
-        assert len(made.reject_reasons) == 1
-        assert made.reject_reasons[0].detail
+        assert not made.accepted and len(made.reject_reasons) == 1 and made.reject_reasons[0].detail
         for name in ("pivot_step", "failure_mode", "certificate", "witness", "target", "failure_reason", "fallback"):
             assert getattr(made, name) is None
-        assert to_row(made)["certificate"] is None
-        assert made.prompt_hash == made.prompt.prompt_hash
+        assert to_row(made)["certificate"] is None and made.prompt_hash == made.prompt.prompt_hash
     assert all(made.accepted for made in labels[:-4])
 
 
@@ -183,10 +179,8 @@ def test_template_speaks_of_hopeless_starts_without_promising_anything(
     episode = record(env, state, [action] * 9, **settings)
     assert episode is not None
     (made,) = label([episode])
-    assert made.infeasible_at_start
-    assert made.accepted
-    assert "At step 0, " in (made.failure_reason or "")
-    assert "instead" not in (made.failure_reason or "")
+    assert made.infeasible_at_start and made.accepted
+    assert "At step 0, " in (made.failure_reason or "") and "instead" not in (made.failure_reason or "")
     assert Checker(episode, 0, made.failure_mode or "").false_statements(made.failure_reason or "") == []
 
 
@@ -320,5 +314,4 @@ def test_environments_are_closed_with_the_call_that_owns_them(monkeypatch: pytes
 @pytest.mark.parametrize(("level", "in_corner"), [("#####\n#@$ #\n##.##\n#####", True), ("#####\n#@$.#\n#####", False)])
 def test_a_box_on_a_target_in_a_corner_is_where_it_belongs(level: str, in_corner: bool) -> None:
     push = push_at(level, ("right",))
-    assert push is not None
-    assert push.in_corner == in_corner
+    assert push is not None and push.in_corner == in_corner

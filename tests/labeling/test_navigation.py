@@ -25,8 +25,7 @@ def verdict(case: Case, **options: Any) -> Verdict:
 
 def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
     text = analyzer_text(PROFILE, failed("navigation", printed_episode()))
-    assert "5x5 grid" in text
-    assert "[0, 24]" in text
+    assert "5x5 grid" in text and "[0, 24]" in text
     assert "exactly one of: format, blocked, stagnation, budget." in text
     for words in ("half a metre", "within 1.5 m", "dist can be trusted", "0.1 m over the five steps"):
         assert words in text
@@ -54,8 +53,7 @@ def test_without_a_distance_on_both_sides_nothing_says_that_the_target_came_no_n
     log = [{**dict(each), "dist": None} if t == lost else each for t, each in enumerate(case.steps)]
     case = replace(case, steps=log)
     answer = verdict(case)
-    assert answer.pivot_step == 22
-    assert "no_nearer" not in kinds(case, answer)[0]
+    assert answer.pivot_step == 22 and "no_nearer" not in kinds(case, answer)[0]
 
 
 def test_everything_offered_about_random_walks_is_true() -> None:
@@ -72,8 +70,7 @@ def test_everything_offered_about_random_walks_is_true() -> None:
                 assert read.problem(said) is None, said
         if answer.witness:
             assert answer.witness[0] in dict(offer.actions[0].values).values()
-    assert {mode for mode, *_ in seen} == set(PROFILE.failure_modes)
-    assert len(seen) >= 10
+    assert {mode for mode, *_ in seen} == set(PROFILE.failure_modes) and len(seen) >= 10
 
 
 def test_statements_about_a_hopeless_start() -> None:

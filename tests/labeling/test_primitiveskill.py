@@ -54,10 +54,8 @@ def request(case: Case, task: str) -> GuidanceRequest:
 
 def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
     text = analyzer_text(PROFILE, failed(printed_episode(), "align"))
-    assert text.endswith(PRINTED)
-    assert "3x2 grid" in text
-    assert "[0, 5]" in text
-    assert "exactly one of: timeout, format, wrong_target, order_error." in text
+    assert text.endswith(PRINTED) and "3x2 grid" in text
+    assert "[0, 5]" in text and "exactly one of: timeout, format, wrong_target, order_error." in text
     assert "Line the two cubes up along the y-axis" in text
     for words in ("more stages of the task are open than turns are left", "(action=empty)", "nothing had been picked"):
         assert words in text
@@ -165,8 +163,7 @@ def test_everything_offered_about_random_logs_is_true() -> None:
     texts = set()
     for number in range(400):
         case = random_log(rng)
-        task = re.findall(r'"task": "(\w+)"', case.initial_state)[0]
-        each_request = request(case, task)
+        each_request = request(case, re.findall(r'"task": "(\w+)"', case.initial_state)[0])
         read = Checker(each_request.episode, each_request.verdict.pivot_step, each_request.verdict.failure_mode)
         offer = each_request.offer
         said = [sentences.sentence(each, number) for each in (*offer.signs, *offer.facts, *offer.actions)]
@@ -199,8 +196,7 @@ def test_a_teacher_is_shown_stages_places_and_what_would_have_served() -> None:
     assert any("in the order red cube, green cube, left target, right target: Object positions" in f for f in shown)
     assert "An action that would have served at step 3: pick(-50,-50,20)|place(80,-100,28)." in shown
     text = guidance_text(request(case, "place"))
-    assert "remaining_stages=3" in text
-    assert all(f"- {fact}" in text for fact in shown)
+    assert "remaining_stages=3" in text and all(f"- {fact}" in text for fact in shown)
     bare = facts(request(replace(case, observations=()), "place"))
     assert not any("would have served" in fact or "Given before" in fact for fact in bare)
 

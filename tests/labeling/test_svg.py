@@ -44,9 +44,14 @@ def label(
 
 
 @pytest.fixture(scope="module")
-def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
+def labelled(episodes: list[FailedEpisode]) -> dict[Vocabulary, list[Label]]:
+    return {vocabulary: label(episodes, vocabulary) for vocabulary in VOCABULARIES}
+
+
+@pytest.fixture(scope="module")
+def of_mode(episodes: list[FailedEpisode], labelled: dict[Vocabulary, list[Label]]) -> dict[str, FailedEpisode]:
     """One episode of each mode, if possible with a document in every turn; of ``format`` one that sent a broken one."""
-    made = sorted(zip(episodes, label(episodes), strict=True), key=lambda pair: set(pair[0].actions) == {"svg"})
+    made = sorted(zip(episodes, labelled["certificate"], strict=True), key=lambda pair: set(pair[0].actions) == {"svg"})
     by_mode = {label.failure_mode or "": episode for episode, label in made}
     broken = (e for e in episodes if e.actions[-1] == "svg" and not e.infos[-1]["valid_svg"])
     return by_mode | {"format": next(broken)}
@@ -57,27 +62,24 @@ def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_every_label_is_accepted_and_keeps_the_certificate_mode(
-    episodes: list[FailedEpisode], vocabulary: Vocabulary
+    episodes: list[FailedEpisode], labelled: dict[Vocabulary, list[Label]], vocabulary: Vocabulary
 ) -> None:
-    labels = label(episodes, vocabulary)
+    labels = labelled[vocabulary]
     assert count_reject_reasons(labels) == {}
     assert {made.failure_mode for made in labels} == set(PROFILE.failure_modes)
     for episode, made in zip(episodes, labels, strict=True):
         target = parse_target(made.target or "")
         assert target.pivot_step == made.pivot_step == episode.num_steps - 1
         assert target.failure_mode == (made.failure_mode if vocabulary == "certificate" else "timeout")
-        assert target.failure_reason == made.failure_reason
-        assert made.image_hashes == tuple(episode.frame_ids)
+        assert target.failure_reason == made.failure_reason and made.image_hashes == tuple(episode.frame_ids)
         decided = log_decimals(SvgSolver(), [episode.case()], SvgSolver().certify([episode.case()]))
         assert made.prompt == analyzer_prompt(PROFILE, episode, vocabulary, decimals=decided[0])
 
 
-def test_the_vocabulary_changes_targets_and_prompts_only(episodes: list[FailedEpisode]) -> None:
-    for first, second in zip(label(episodes), label(episodes, "paper"), strict=True):
+def test_the_vocabulary_changes_targets_and_prompts_only(labelled: dict[Vocabulary, list[Label]]) -> None:
+    for first, second in zip(labelled["certificate"], labelled["paper"], strict=True):
         same = replace(second, target=first.target, prompt=first.prompt, prompt_hash=first.prompt_hash)
-        assert same == first
-        assert first.target != second.target
-        assert first.prompt_hash != second.prompt_hash
+        assert same == first and first.target != second.target and first.prompt_hash != second.prompt_hash
 
 
 def test_a_target_in_the_other_vocabulary_is_rejected(
@@ -93,13 +95,10 @@ def test_a_target_in_the_other_vocabulary_is_rejected(
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_the_prompt_explains_the_target_tile(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
     text = analyzer_text(PROFILE, episodes[0], vocabulary)
-    assert "2x2 grid" in text
-    assert "labelled target" in text
-    assert "step 0 to step 1" in text
-    assert "[0, 1]" in text
+    assert "2x2 grid" in text and "labelled target" in text
+    assert "step 0 to step 1" in text and "[0, 1]" in text
     listed = re.search(r"exactly one of: (.*)\.", text)
-    assert listed is not None
-    assert tuple(listed[1].split(", ")) == target_modes(PROFILE, vocabulary)
+    assert listed is not None and tuple(listed[1].split(", ")) == target_modes(PROFILE, vocabulary)
     for mode in target_modes(PROFILE, vocabulary):
         assert re.search(rf"^- {mode}: \w+", text, re.MULTILINE), mode
     assert re.search(r"^step 1: action=\w+ valid_svg=\w+ remaining_turns=0 average_score=0\.\d\d$", text, re.MULTILINE)
@@ -112,9 +111,11 @@ def test_the_prompt_explains_the_target_tile(episodes: list[FailedEpisode], voca
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_guidance_is_true_and_names_no_mode(episodes: list[FailedEpisode], vocabulary: Vocabulary) -> None:
+def test_guidance_is_true_and_names_no_mode(
+    episodes: list[FailedEpisode], labelled: dict[Vocabulary, list[Label]], vocabulary: Vocabulary
+) -> None:
     seen: Counter[str] = Counter()
-    for episode, made in zip(episodes, label(episodes, vocabulary), strict=True):
+    for episode, made in zip(episodes, labelled[vocabulary], strict=True):
         text = made.failure_reason or ""
         assert made.accepted and made.pivot_step is not None and made.failure_mode is not None
         assert Checker(episode, made.pivot_step, made.failure_mode).false_statements(text) == []
@@ -131,8 +132,7 @@ def test_replay_finds_that_a_failure_was_a_success(of_mode: dict[str, FailedEpis
     """Success is a return above the environment's threshold, not a flag in the log."""
     episode = of_mode["mismatch"]
     score = episode.infos[1]["average_score"]
-    first = episode.infos[0]["average_score"]
-    bar = (max(first, 0.0) + score) / 2
+    bar = (max(episode.infos[0]["average_score"], 0.0) + score) / 2
     easy = Replayer(SvgEnv(SvgConfig(success_return=bar)))
     with pytest.raises(DisagreementError, match="ends in success"):
         easy.check(episode)
@@ -153,8 +153,7 @@ def test_the_student_sees_the_target_on_every_turn() -> None:
 
     images, text = parts(0, "target", [])
     assert images == ["target"]
-    assert "<think>...</think><answer><svg ...>...</svg></answer>" in text
-    assert task.initial_state not in text
+    assert "<think>...</think><answer><svg ...>...</svg></answer>" in text and task.initial_state not in text
     images, text = parts(1, "canvas", [HistoryEntry(1, "svg", "target")])
     assert images == ["target", "canvas"]
     assert "last submission" in text

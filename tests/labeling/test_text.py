@@ -118,8 +118,7 @@ def test_log_has_one_wellformed_line_a_step_whatever_it_is_given(steps: list[tup
     lines = log.splitlines() if steps else []
     assert len(lines) == len(steps)
     for t, line in enumerate(lines):
-        assert line.startswith(f"step {t}: action=")
-        assert line.isprintable()
+        assert line.startswith(f"step {t}: action=") and line.isprintable()
 
 
 def test_log_refuses_infos_that_do_not_fit() -> None:
@@ -173,8 +172,7 @@ def test_target_without_guidance_has_an_empty_reason() -> None:
 def test_bad_targets_have_typed_problems(text: str, problem: str) -> None:
     with pytest.raises(BadTargetError) as caught:
         parse_target(text)
-    assert caught.value.problem == problem
-    assert str(caught.value).startswith(f"{problem}: ")
+    assert caught.value.problem == problem and str(caught.value).startswith(f"{problem}: ")
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
@@ -194,12 +192,9 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     cols = ceil(sqrt(steps))
     rows = ceil(steps / cols)
     text = analyzer_text(profile(env), episode(steps, env))
-    assert f"{cols}x{rows} grid" in text
-    assert f"labelled 0 to {steps - 1}" in text
-    assert f"Number of steps: {steps}\n" in text
-    assert f"[0, {steps - 1}]" in text
-    assert "episode_success: failure" in text
-    assert profile(env).task_description in text
+    assert f"{cols}x{rows} grid" in text and f"labelled 0 to {steps - 1}" in text
+    assert f"Number of steps: {steps}\n" in text and f"[0, {steps - 1}]" in text
+    assert "episode_success: failure" in text and profile(env).task_description in text
     for field in FIELDS:
         assert field in text
     for mode in profile(env).failure_modes:
@@ -207,8 +202,7 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     others = set(FAILURE_MODES) - set(profile(env).failure_modes)
     assert not [mode for mode in others if re.search(rf"\b{mode}\b", text.partition("Failure modes:")[2])]
     log = text.rpartition("- Compact action log:\n")[2].split("\n")
-    assert len(log) == steps
-    assert all(LOG_LINE.fullmatch(line) for line in log)
+    assert len(log) == steps and all(LOG_LINE.fullmatch(line) for line in log)
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "primitiveskill", "svg"])
@@ -220,8 +214,7 @@ def test_a_log_of_actions_names_no_field_and_has_a_version_of_its_own(env: str) 
     assert (full.version, bare.version) == ("2", "2+actions")
     for prompt, shown in ((full, fields), (bare, ())):
         text = prompt.messages[0]["content"][1]["text"]
-        named = [name for name in fields if re.search(rf"\b{name}\b", text)]
-        assert named == list(shown)
+        assert [name for name in fields if re.search(rf"\b{name}\b", text)] == list(shown)
         assert shown_log(prompt.messages) == text.rpartition("- Compact action log:\n")[2]
         assert "Turns given: 2\n" in text
         assert "first line with more stages" not in text, "the task is to see it, not to compare two numbers"
@@ -236,8 +229,7 @@ def test_every_mode_and_environment_has_a_meaning() -> None:
 
 def test_environment_without_wording_gets_the_general_one() -> None:
     other = replace(profile("frozenlake"), name="else", failure_modes=("blocked", "burnt"))
-    text = analyzer_text(other, episode(2))
-    assert f"- blocked: {GENERAL_MEANINGS['blocked']}\n- burnt\n" in text
+    assert f"- blocked: {GENERAL_MEANINGS['blocked']}\n- burnt\n" in analyzer_text(other, episode(2))
 
 
 def test_instruction_is_one_line_and_shown_once() -> None:

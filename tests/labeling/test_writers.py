@@ -112,8 +112,7 @@ def test_the_model_is_shown_the_collage_the_log_and_the_facts() -> None:
 
 def test_a_usable_answer_becomes_the_guidance() -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(answer(), call={"prompt_tokens": 7, "latency": 0.5}))
-    assert made.accepted and not made.reject_reasons
-    assert made.failure_reason == made.guidance_facts == TEXT
+    assert made.accepted and not made.reject_reasons and made.failure_reason == made.guidance_facts == TEXT
     assert (made.guidance_source, made.guidance_prose) == ("facts", PROSE)
     assert json.loads(made.teacher_config or "") == {**teacher.config, "is_stand_in": False}
     (call,) = made.calls
@@ -177,15 +176,12 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
 def test_the_second_request_names_the_problem(problem: str) -> None:
     planted = UNUSABLE[problem][0]
     made, teacher = label(dead(), lambda request: ChatAnswer(answer()) if request.sample else planted)
-    assert made.accepted
-    assert made.failure_reason == TEXT
+    assert made.accepted and made.failure_reason == TEXT
     first, second = teacher.model.requests
     assert second.messages[: len(first.messages)] == first.messages
     assert [message["role"] for message in second.messages] == ["user", "assistant", "user"]
-    assert "cannot be used" in text_of(second)
-    assert (first.sample, second.sample) == (0, 1)
-    assert first.prompt_hash != second.prompt_hash
-    assert len(text_of(second)) < len(text_of(first)) + 4000
+    assert "cannot be used" in text_of(second) and (first.sample, second.sample) == (0, 1)
+    assert first.prompt_hash != second.prompt_hash and len(text_of(second)) < len(text_of(first)) + 4000
     assert made.teacher_prompt_hash == first.prompt_hash
 
 
@@ -203,8 +199,7 @@ FORGIVEN = {
 @pytest.mark.parametrize("planted", FORGIVEN.values(), ids=FORGIVEN)
 def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
     made, teacher = label(dead(), lambda request: ChatAnswer(planted))
-    assert made.accepted
-    assert (made.failure_reason, made.guidance_prose) == (TEXT, PROSE)
+    assert made.accepted and (made.failure_reason, made.guidance_prose) == (TEXT, PROSE)
     assert len(teacher.model.requests) == 1
 
 
@@ -214,8 +209,7 @@ def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
 )
 def test_prose_of_any_shape_is_stored_and_never_rejects_a_choice(prose: str, stored: str | None) -> None:
     made, _ = label(dead(), lambda request: ChatAnswer(answer(prose=prose)))
-    assert made.accepted
-    assert (made.failure_reason, made.guidance_prose) == (TEXT, stored)
+    assert made.accepted and (made.failure_reason, made.guidance_prose) == (TEXT, stored)
     json.dumps(to_row(made), ensure_ascii=False).encode()  # can be stored
 
 

@@ -12,8 +12,11 @@ from pivot.core.errors import CertifyError
 from pivot.solvers.base import Verdict
 from pivot.tests.solvers.test_closure import Copied, Line, Slippery
 
+QUICK: dict[str, Any] = {"checks": 8, "fresh": False}
+
 
 def test_an_episode_of_a_live_environment_is_certified() -> None:
+    """Catch a label of another episode: wrong names of actions, or rewards that the environment does not give."""
     verdict = pivot.certify(Copied, actions=[1, 2], horizon=9, seed=3, rewards=[0.0, 0.0], key="observation", checks=8)
     assert (verdict.pivot_step, verdict.failure_mode, verdict.feasible_actions) == (
         1,
@@ -21,7 +24,11 @@ def test_an_episode_of_a_live_environment_is_certified() -> None:
         ("action_0", "action_1"),
     )
     named = pivot.certify(
-        Copied(), actions=["right", "invalid", "dig"], horizon=9, actions_by_name={"left": 0, "right": 1, "dig": 2}
+        Copied(),
+        actions=["right", "invalid", "dig"],
+        horizon=9,
+        actions_by_name={"left": 0, "right": 1, "dig": 2},
+        **QUICK,
     )
     assert (named.pivot_step, named.witness) == (2, ("right",) * 3)
     wrong: list[tuple[dict[str, Any], str]] = [
@@ -33,14 +40,14 @@ def test_an_episode_of_a_live_environment_is_certified() -> None:
     ]
     for arguments, message in wrong:
         with pytest.raises(CertifyError, match=message):
-            pivot.certify(Copied, horizon=9, checks=8, fresh=False, **arguments)
+            pivot.certify(Copied, horizon=9, **QUICK, **arguments)
 
 
 def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:
     names = ("left", "right", "dig")
-    env = Certified(Copied(), horizon=6, actions={name: place for place, name in enumerate(names)})
+    env = Certified(Copied(), horizon=6, actions={name: place for place, name in enumerate(names)}, **QUICK)
     choose, pivots = random.Random(4), 0
-    for _ in range(60):
+    for _ in range(25):
         _, info = env.reset(seed=5)
         assert (info["need"], info["slack"], info["safe_actions"]) == (4, 2, (0, 1, 2))
         taken: list[str] = []
@@ -58,7 +65,7 @@ def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:
         if isinstance(label, Verdict):
             assert said == ([] if label.fallback else [label.pivot_step])
             pivots += 1
-    assert pivots > 20
+    assert pivots > 8
     with pytest.raises(CertifyError, match="call reset"):
         _ = Certified(Copied(), horizon=6).graph
 
@@ -104,20 +111,20 @@ def in_main(kind: type[Line]) -> type[Line]:
 @pytest.mark.parametrize("env", [in_main(Hashed), Hashed(), Placed()], ids=["notebook", "object", "address"])
 def test_a_rule_that_depends_on_the_hash_of_a_text_or_an_address_is_refused(env: Any) -> None:
     with pytest.raises(CertifyError, match=r"in this process, .* in a new one.*hash\(\) and sets of texts, or id\(\)"):
-        pivot.certify(env, actions=[1, 0], horizon=5, seed=0)
+        pivot.certify(env, actions=[1, 0], horizon=5, seed=0, checks=8)
 
 
 @pytest.mark.parametrize("env", [in_main(Named), lambda: gymnasium.Wrapper(Copied())], ids=["notebook", "wrapped"])
 def test_a_normal_game_is_replayed_in_a_new_process(env: Any) -> None:
-    assert pivot.certify(env, actions=[1, 2], horizon=9, seed=0).pivot_step == 1
+    assert pivot.certify(env, actions=[1, 2], horizon=9, seed=0, checks=8).pivot_step == 1
 
 
 def test_what_cannot_be_sent_is_refused_only_where_it_asks_for_hashes() -> None:
     with pytest.raises(
         CertifyError, match=r"cannot be sent to another process, and whose code calls hash\(\) or id\(\)"
     ):
-        pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0)
-    assert pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0, fresh=False).pivot_step == 1
+        pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0, checks=8)
+    assert pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0, **QUICK).pivot_step == 1
 
 
 class Unset(Line):

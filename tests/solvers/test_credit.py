@@ -63,8 +63,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
                 assert list(each.safe_actions[: len(safe)]) == safe
                 for plan in each.safe_actions[len(safe) :]:
                     assert most > 1
-                    assert within[t]
-                    assert search[_after(env, states[t], plan)] == search[states[t]] - 1
+                    assert within[t] and search[_after(env, states[t], plan)] == search[states[t]] - 1
                 checked += 1
     return checked
 
@@ -94,8 +93,7 @@ def test_rules_are_functions_of_a_turn() -> None:
 
 def test_progress_adds_up_to_what_a_success_needed() -> None:
     answer = _credit("sokoban", SUCCESS)
-    assert sum(each.score for each in answer) == 2
-    assert [each.is_pivot for each in answer] == [False, False]
+    assert sum(each.score for each in answer) == 2 and [each.is_pivot for each in answer] == [False, False]
     assert answer[-1].need_after == 0
 
 
@@ -126,8 +124,7 @@ def test_credit_of_bounds_has_no_safe_actions_without_a_room() -> None:
 )
 def test_an_invalid_episode_does_not_spoil_its_neighbours(episode: dict[str, Any], detail: str) -> None:
     first, broken, last = pivot.credit("sokoban", [SUCCESS, SUCCESS | episode, SUCCESS])
-    assert isinstance(broken, Unsolved)
-    assert detail in broken.detail
+    assert isinstance(broken, Unsolved) and detail in broken.detail
     assert first == last == pivot.credit("sokoban", [SUCCESS])[0]
 
 
@@ -135,14 +132,12 @@ def test_actions_after_the_end_in_frozenlake_are_refused() -> None:
     for level, word in (("SG", "goal"), ("SHG", "hole")):
         episode = {"initial_state": level, "actions": ["right", "left"], "horizon": 5}
         (answer,) = pivot.credit("frozenlake", [episode])
-        assert isinstance(answer, Unsolved)
-        assert word in answer.detail
+        assert isinstance(answer, Unsolved) and word in answer.detail
 
 
 def test_a_search_beyond_the_cap_is_no_guess() -> None:
     (answer,) = pivot.credit("sokoban", [FAILURE], max_states=5)
-    assert isinstance(answer, Unsolved)
-    assert answer.reason == "solver_limit"
+    assert isinstance(answer, Unsolved) and answer.reason == "solver_limit"
 
 
 def test_what_cannot_be_credited_is_refused() -> None:

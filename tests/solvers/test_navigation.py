@@ -53,8 +53,7 @@ def label(case: Case, **options: Any) -> Verdict:
 def test_the_printed_log(options: dict[str, Any], pivot: int, mode: str, also: tuple[str, ...], needed: int) -> None:
     answer = label(printed_episode(), **options)
     assert (answer.pivot_step, answer.failure_mode, answer.secondary_modes) == (pivot, mode, also)
-    assert not answer.fallback
-    assert not answer.infeasible_at_start
+    assert not answer.fallback and not answer.infeasible_at_start
     facts = answer.certificate
     assert (facts.kind, facts.unit, facts.reachable_after) == ("lower_bound", "turns", None)
     assert (facts.budget_before, facts.budget_after) == (25 - pivot, 24 - pivot)
@@ -156,8 +155,7 @@ def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> N
     check = prover_of("navigation", solver.config)
     assert check is not None
     for case, answer in zip(cases, solver.certify(cases), strict=True):
-        assert isinstance(answer, Verdict)
-        assert check.prove(case, answer).problems == ()
+        assert isinstance(answer, Verdict) and check.prove(case, answer).problems == ()
 
 
 def test_the_witness_solves_the_task_in_time() -> None:
@@ -191,8 +189,7 @@ def test_the_witness_solves_the_task_in_time() -> None:
 def test_an_embedded_episode_needs_no_log() -> None:
     for case in walks(8, 30):
         with_log, without = NavigationSolver().certify([case, replace(case, steps=())])
-        assert isinstance(without, Verdict)
-        assert with_log == without
+        assert isinstance(without, Verdict) and with_log == without
         assert prove("navigation", replace(case, steps=()), without).problems == ()
         shown = certify("navigation", case.initial_state, case.actions, case.horizon)
         assert shown == without
@@ -241,8 +238,7 @@ def test_a_log_of_another_room_is_found() -> None:
     steps = [dict(info) for info in case.steps]
     steps[3]["dist"] += 0.02
     answer = NavigationSolver().certify([replace(case, steps=steps)])[0]
-    assert isinstance(answer, Unsolved)
-    assert "dist of step 3" in answer.detail
+    assert isinstance(answer, Unsolved) and "dist of step 3" in answer.detail
     assert not prove("navigation", replace(case, steps=steps), right).holds
     rounded = [{**info, "dist": round(info["dist"], 2)} for info in case.steps]
     assert label(replace(case, steps=rounded)).pivot_step == right.pivot_step
@@ -279,16 +275,13 @@ def bad_cases() -> Iterator[tuple[Case, str]]:
 )
 def test_what_cannot_be_an_episode_is_not_labelled(bad: Case, words: str) -> None:
     answer = NavigationSolver().certify([bad])[0]
-    assert isinstance(answer, Unsolved)
-    assert answer.reason == "bad_episode"
-    assert words in answer.detail
+    assert isinstance(answer, Unsolved) and answer.reason == "bad_episode" and words in answer.detail
 
 
 def test_a_target_that_was_reached_is_no_failure() -> None:
     for case in (straight([2.0, 1.5]), straight([1.2, 2.5]), straight([2.0], start=1.4)):
         answer = NavigationSolver().certify([case])[0]
-        assert isinstance(answer, Unsolved)
-        assert answer.reason == "not_a_failure"
+        assert isinstance(answer, Unsolved) and answer.reason == "not_a_failure"
         assert not prove("navigation", case, label(straight([2.0, 2.0]))).holds
     assert isinstance(NavigationSolver(threshold=1.0).certify([straight([2.0, 1.5])])[0], Verdict)
 

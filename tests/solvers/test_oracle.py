@@ -82,29 +82,30 @@ def sokoban_games(count: int, boxes: int, sides: tuple[int, int], seed: int) -> 
 
 
 def test_one_box_in_small_rooms() -> None:
-    seen = compare(SokobanSolver(), sokoban_games(4_000, 1, (6, 6), 1), random.Random(2), (1, 12))
-    assert sum(seen[mode] for mode in SokobanSolver.modes) >= 4_000
-    assert min(seen["timeout"], seen["deadlock"], seen["fallback"], seen["at start"], seen["late"]) >= 80, seen
+    """Catch a wrong pivot, need, witness or mode of the solver."""
+    seen = compare(SokobanSolver(), sokoban_games(2_000, 1, (6, 6), 1), random.Random(2), (1, 12))
+    assert sum(seen[mode] for mode in SokobanSolver.modes) >= 2_000
+    assert min(seen["timeout"], seen["deadlock"], seen["fallback"], seen["at start"], seen["late"]) >= 40, seen
 
 
 def test_frozen_lakes() -> None:
     rng = random.Random(3)
     games = []
-    for _ in range(5_000):
+    for _ in range(2_500):
         text = level_makers.frozenlake_map(rng.randint(2, 8), rng.randint(1, 8), rng.uniform(0.0, 0.5), rng)
         games.append((text, solver_oracle.frozenlake(text)))
     seen = compare(FrozenLakeSolver(), games, rng, (1, 20))
-    assert sum(seen[mode] for mode in FrozenLakeSolver.modes) >= 5_000
-    assert min(seen["timeout"], seen["deadlock"], seen["fallback"], seen["at start"], seen["late"]) >= 100, seen
+    assert sum(seen[mode] for mode in FrozenLakeSolver.modes) >= 2_500
+    assert min(seen["timeout"], seen["deadlock"], seen["fallback"], seen["at start"], seen["late"]) >= 50, seen
 
 
 @pytest.mark.parametrize(
     ("boxes", "sides", "each", "seeds"),
     [
-        (2, (6, 10), 5, range(2, 1502, 50)),
-        (3, (8, 8), 5, range(3, 553, 50)),
+        (2, (6, 10), 5, range(2, 1502, 100)),
+        (3, (8, 8), 5, range(3, 553, 100)),
         (3, (10, 10), 1, (1000, 1001, 1003, 1006, 1034, 1055)),  # three with more than 8,000 states to solve it from
-        (1, (11, 20), 5, range(1, 301, 50)),
+        (1, (11, 20), 5, range(1, 301, 100)),
         (2, (11, 12), 5, range(2, 102, 50)),
     ],
     ids=["2 boxes to 10x10", "3 boxes in 8x8", "3 boxes in 10x10", "1 box to 20x20", "2 boxes to 12x12"],
@@ -182,19 +183,16 @@ def failures(count: int, seed: int, boxes: int = 1, side: int = 6) -> list[Case]
 def test_an_equally_short_later_plan_is_found() -> None:
     case = Case("SFF\nFFF\nFFG", ["invalid"], 9)
     right = FrozenLakeSolver().certify([case])[0]
-    assert isinstance(right, Verdict)
-    assert right.witness == ("down", "down", "right", "right")
+    assert isinstance(right, Verdict) and right.witness == ("down", "down", "right", "right")
     problems = prove("frozenlake", case, replace(right, witness=("down", "right", "down", "right"))).problems
-    assert len(problems) == 1
-    assert "action 1 of the witness is 'right'" in problems[0]
+    assert len(problems) == 1 and "action 1 of the witness is 'right'" in problems[0]
 
 
 @pytest.mark.parametrize(("boxes", "side", "count"), [(2, 7, 30), (3, 8, 4)])
 def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
     cases = failures(count, boxes, boxes, side)
     for case, answer in zip(cases, SokobanSolver().certify(cases), strict=True):
-        assert isinstance(answer, Verdict)
-        assert prove("sokoban", case, answer).problems == ()
+        assert isinstance(answer, Verdict) and prove("sokoban", case, answer).problems == ()
 
 
 @pytest.mark.parametrize("few", [0, games.FEW_NUMBERS])
@@ -261,8 +259,7 @@ def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> 
     assert "more than 10 states" in str(prove("sokoban", case, verdict).undecided)
     monkeypatch.undo()
     small = SokobanProver(settings=PuzzleSettings(max_states=10)).prove(case, verdict)
-    assert "more than 10 states" in str(small.undecided)
-    assert not small.holds and not small.problems
+    assert "more than 10 states" in str(small.undecided) and not small.holds and not small.problems
     assert prover_of("chess") is None
     with pytest.raises(CertifyError, match="'chess' has no prover"):
         prove("chess", case, verdict)
@@ -304,10 +301,7 @@ def test_bad_episodes_are_answered(env: str) -> None:
     if env == "frozenlake":
         cases["in a hole after 1 actions"] = Case(text, ["down", "up"], 9)
     for reason, answer in zip(cases, SOLVERS[env].certify(list(cases.values())), strict=True):
-        assert isinstance(answer, Unsolved)
-        assert answer.reason == "bad_episode"
-        assert reason in answer.detail
+        assert isinstance(answer, Unsolved) and answer.reason == "bad_episode" and reason in answer.detail
     solved = {"sokoban": ["right", "right"], "frozenlake": ["right", "right", "down", "down", "up"]}[env]
     answer = SOLVERS[env].certify([Case(text, solved, 9)])[0]
-    assert isinstance(answer, Unsolved)
-    assert answer.reason == "not_a_failure"
+    assert isinstance(answer, Unsolved) and answer.reason == "not_a_failure"

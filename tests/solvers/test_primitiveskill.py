@@ -52,8 +52,7 @@ def test_solver_and_environment_agree_on_the_tasks() -> None:
     assert {name: kind.things for name, kind in KINDS.items()} == THINGS
     assert ARITY == ENV_ARITY
     profile = PrimitiveSkillEnv.profile
-    assert PrimitiveSkillSolver.modes == profile.failure_modes
-    assert UNUSABLE[0] == profile.unusable_action
+    assert PrimitiveSkillSolver.modes == profile.failure_modes and UNUSABLE[0] == profile.unusable_action
     assert profile.log_fields == ("legal", "remaining_stages", "remaining_turns")
 
 
@@ -89,8 +88,7 @@ def test_verdicts_of_random_logs_are_proved() -> None:
         facts = answer.certificate
         assert (facts.reference_pivot is None) == (not case.observations)
         if facts.reference_pivot is not None:
-            assert facts.reference_kind == "lower_bound"
-            assert facts.reference_before in (1, 2)
+            assert facts.reference_kind == "lower_bound" and facts.reference_before in (1, 2)
     assert modes == set(PrimitiveSkillSolver.modes)
 
 
@@ -100,8 +98,7 @@ def test_no_text_raises(action: str, message: str) -> None:
     base = log("stack", [(BOTH, 3)] * 6)
     for case in (replace(base, actions=[action, *base.actions[1:]]), replace(base, initial_state=action)):
         assert isinstance(PrimitiveSkillSolver().certify([case])[0], Verdict | Unsolved)
-    answer = label(replace(base, observations=[message] * 6))
-    assert answer.certificate.reference_pivot is None
+    assert label(replace(base, observations=[message] * 6)).certificate.reference_pivot is None
 
 
 GOOD = log("stack", [(BOTH, 3)] * 6)
@@ -137,12 +134,9 @@ READ_BY_CERTIFY = {"unknown action 'pick(1, 2, 3)'"}
 @pytest.mark.parametrize("problem", BAD)
 def test_bad_episodes_are_answers(problem: str) -> None:
     answer = PrimitiveSkillSolver().certify([GOOD, BAD[problem], GOOD])
-    assert isinstance(answer[0], Verdict)
-    assert answer[0] == answer[2]
-    assert isinstance(answer[1], Unsolved)
-    assert answer[1].reason == "bad_episode"
-    assert problem in answer[1].detail
-    assert not prove("primitiveskill", BAD[problem], answer[0]).holds
+    assert isinstance(answer[0], Verdict) and answer[0] == answer[2]
+    assert isinstance(answer[1], Unsolved) and answer[1].reason == "bad_episode"
+    assert problem in answer[1].detail and not prove("primitiveskill", BAD[problem], answer[0]).holds
     case = BAD[problem]
     if problem in READ_BY_CERTIFY:
         assert certify("primitiveskill", case.initial_state, case.actions, case.horizon, steps=case.steps) == answer[0]

@@ -86,8 +86,7 @@ def test_what_does_not_say_where_things_are_gives_no_bound(text: str) -> None:
     (answer,) = PrimitiveSkillSolver().certify(
         [Case(case.initial_state, case.actions, 6, case.steps, [GOOD] * 5 + [text])]
     )
-    assert isinstance(answer, Verdict)
-    assert answer.certificate.reference_pivot is None
+    assert isinstance(answer, Verdict) and answer.certificate.reference_pivot is None
     assert prove("primitiveskill", case, answer).problems == ()
 
 

@@ -92,8 +92,7 @@ def test_the_prover_finds_planted_defects() -> None:
     # The first turn costs nothing; the third is the first after which two turns of three are too few.
     case = Case(level, ("invalid", "up|up", "down|down|left", "left", "up"), 5, actions_per_turn=3)
     verdict = plugins.load("solvers", "sokoban")().certify([case])[0]
-    assert isinstance(verdict, Verdict)
-    assert prove("sokoban", case, verdict).holds
+    assert isinstance(verdict, Verdict) and prove("sokoban", case, verdict).holds
     facts, witness = verdict.certificate, verdict.witness or ()
     forgeries = (
         replace(verdict, pivot_step=verdict.pivot_step - 1),
@@ -125,8 +124,7 @@ def test_the_prover_finds_planted_defects() -> None:
 def test_the_action_that_loses_the_goal_is_named(level: str, turns: Any, pivot: int, action: int | None) -> None:
     case = Case(level, turns, 2, actions_per_turn=5)
     verdict = plugins.load("solvers", "frozenlake")().certify([case])[0]
-    assert isinstance(verdict, Verdict)
-    assert (verdict.pivot_step, verdict.pivot_action) == (pivot, action)
+    assert isinstance(verdict, Verdict) and (verdict.pivot_step, verdict.pivot_action) == (pivot, action)
     assert prove("frozenlake", case, verdict).holds
     for wrong_action in {None, 0, 1, 2, 3, 4} - {action}:
         assert prove("frozenlake", case, replace(verdict, pivot_action=wrong_action)).problems
@@ -139,8 +137,7 @@ def test_a_turn_ends_at_success_and_keeps_its_name(name: str, state: str, paid: 
     env = plugins.load("environments", name).from_settings(SETTINGS[name])
     env.reset(options={"state": state})
     action = env.parse_action("right, right,right")
-    assert action is not None
-    assert action.name == "right|right|right"
+    assert action is not None and action.name == "right|right|right"
     _, reward, ended, _, info = env.step(env.encode_action(action.name))
     assert (ended, info["success"], info["remaining_turns"]) == (True, True, 4)
     assert reward == pytest.approx(paid)
@@ -154,8 +151,7 @@ def test_an_unusable_word_costs_only_its_own_place() -> None:
     for text, name in turns.items():
         action = env.parse_action(text)
         assert (action and action.name) == name, text
-    one = plugins.load("environments", "frozenlake").from_settings({})
-    assert one.parse_action("up, jump") is None
+    assert plugins.load("environments", "frozenlake").from_settings({}).parse_action("up, jump") is None
 
 
 def test_every_turn_has_its_own_index() -> None:
