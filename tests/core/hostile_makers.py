@@ -139,8 +139,7 @@ def edit_run(change: Callable[[dict[str, Any]], None]) -> Maker:
     def make(store: Path, outside: Path) -> None:
         run = json.loads((store / "run.json").read_text())
         change(run)
-        text = json.dumps(run, indent=2).replace("OUT", str(outside))
-        (store / "run.json").write_text(text)
+        (store / "run.json").write_text(json.dumps(run, indent=2).replace("OUT", str(outside)))
         reseal(store, "run.json")
 
     return make
@@ -166,8 +165,7 @@ def edit_table(name: str, change: Callable[[pa.Table], pa.Table], **options: Any
     """Write a Parquet file again after a change."""
 
     def make(store: Path, outside: Path) -> None:
-        table = change(pq.read_table(store / name, partitioning=""))
-        pq.write_table(table, store / name, **options)
+        pq.write_table(change(pq.read_table(store / name, partitioning="")), store / name, **options)
         reseal(store, name)
 
     return make

@@ -82,8 +82,7 @@ def test_a_failed_write_keeps_the_old_file(
             patch.setattr(Path if step == "open" else os, step, _fail(code))
         with pytest.raises(StoreError) as raised:
             LocalStorage(tmp_path).write("table/env/00000.bin", fill)
-    assert str(target) in str(raised.value)
-    assert os.strerror(code) in str(raised.value)
+    assert str(target) in str(raised.value) and os.strerror(code) in str(raised.value)
     assert fix in str(raised.value)
     assert target.read_bytes() == OLD
     assert _left_over(tmp_path) == []
@@ -147,15 +146,13 @@ def test_a_full_disk(small_disk: Path) -> None:
     before = (small_disk / path).read_bytes()
     with pytest.raises(StoreError, match=r"frames/env/00000\.parquet: No space left on device; free some space"):
         write_tables(LocalStorage(small_disk), [(path, FRAMES, _frames(400_000))])
-    assert (small_disk / path).read_bytes() == before
-    assert _left_over(small_disk) == []
+    assert (small_disk / path).read_bytes() == before and _left_over(small_disk) == []
     with pytest.raises(StoreError, match="No space left"):
         write_tables(
             LocalStorage(small_disk),
             [(path, FRAMES, _frames(400_000)), ("calls/env/00000.parquet", CALLS, CALLS.table([]))],
         )
-    assert (small_disk / path).read_bytes() == before
-    assert _left_over(small_disk) == []
+    assert (small_disk / path).read_bytes() == before and _left_over(small_disk) == []
     write_tables(LocalStorage(small_disk), [(path, FRAMES, _frames(50_000))])
     assert read_table(LocalStorage(small_disk), path, FRAMES).num_rows == 1
 
@@ -256,8 +253,7 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, delay: float) -> No
         time.sleep(delay)
         process.send_signal(signal.SIGKILL)
     content = (tmp_path / "file.bin").read_bytes()
-    assert len(content) == 3_000_000
-    assert content.count(content[:1]) == len(content)
+    assert len(content) == 3_000_000 and content.count(content[:1]) == len(content)
     with LocalStorage(tmp_path).lock():
         assert not (tmp_path / TEMPORARY).exists()
 
@@ -274,8 +270,7 @@ with LocalStorage(Path(sys.argv[1])).lock():
 
 def test_the_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
         with pytest.raises(StoreError) as raised, LocalStorage(tmp_path).lock():
             pass
         assert f"{tmp_path} is being written by another run (process {process.pid})" in str(raised.value)

@@ -147,8 +147,7 @@ def test_a_server_that_ignores_conditions_is_refused(server: Server) -> None:
     server.heeds_conditions = False
     with pytest.raises(StoreError, match="ignores If-None-Match"), Lease(server, STORE).hold():
         pass
-    assert server.content is not None
-    assert Holding.decode(server.content, STORE).token == ""
+    assert server.content is not None and Holding.decode(server.content, STORE).token == ""
 
 
 def test_a_lock_of_something_else_is_named(server: Server) -> None:
@@ -211,8 +210,7 @@ def test_never_two_writers_by_turns_and_stalls_of_any_length(server: Server, mon
 def test_only_a_process_of_this_system_is_seen_to_have_ended() -> None:
     """Process ids of another machine say nothing here: its lock has to expire."""
     ended = Holding("t", 2**22 + 1, "1", "host", lease._machine(), 0, 60.0)
-    assert ended.is_dead
-    assert not replace(ended, machine="another boot").is_dead
+    assert ended.is_dead and not replace(ended, machine="another boot").is_dead
     assert not replace(ended, machine="").is_dead
     here = os.getpid()
     assert not replace(ended, process=here, started=lease._started(here)).is_dead

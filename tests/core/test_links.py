@@ -142,8 +142,7 @@ def test_a_lock_that_another_run_holds_is_not_truncated(root: Path) -> None:
         assert (root / LOCK).read_text() == str(os.getpid())
         with pytest.raises(StoreError, match=rf"another run \(process {os.getpid()}\)"), LocalStorage(root).lock():
             pass
-        assert LocalStorage(root).writer() == str(os.getpid())
-        assert (root / LOCK).read_text() == str(os.getpid())
+        assert LocalStorage(root).writer() == str(os.getpid()) and (root / LOCK).read_text() == str(os.getpid())
 
 
 @pytest.mark.parametrize("name", ["run.json", "labels/v1/env/00000.parquet", LOCK])
@@ -239,10 +238,8 @@ def test_a_journal_is_checked_before_anything_moves(change: Any, named: str, tmp
 
 def test_the_journal_of_a_relabel_is_accepted(tmp_path: Path) -> None:
     _filled(tmp_path, ("dataset/old", ".dataset-v2/new", "labels/v1/file", ".commit/run.json"))
-    inode = (tmp_path / ".dataset-v2").stat().st_ino
-    storage = _put(tmp_path, JOURNAL, RELABEL | {"mark": str(inode)})
-    assert finish_relabel(storage)
-    assert list(storage.listing()) == ["dataset/new", "run.json"]
+    storage = _put(tmp_path, JOURNAL, RELABEL | {"mark": str((tmp_path / ".dataset-v2").stat().st_ino)})
+    assert finish_relabel(storage) and list(storage.listing()) == ["dataset/new", "run.json"]
 
 
 @pytest.mark.timeout(600)

@@ -42,12 +42,10 @@ def test_objects_are_whole_and_distinct(storage: Storage, name: str) -> None:
     first = storage.write_bytes(name, b"one")
     before = storage.stat(name)
     assert storage.write(name, lambda sink: [sink.write(b"t"), sink.write(memoryview(b"wo"))]) != first
-    assert storage.read_bytes(name) == b"two"
-    assert storage.record(name) == storage.write_bytes(name, b"two")
+    assert storage.read_bytes(name) == b"two" and storage.record(name) == storage.write_bytes(name, b"two")
     after = storage.stat(name)
     assert before is not None and after is not None and before.changed != after.changed and before.bytes == 3
-    assert storage.listing() == {name: after}
-    assert storage.entries() == [name.split("/", maxsplit=1)[0]]
+    assert storage.listing() == {name: after} and storage.entries() == [name.split("/", maxsplit=1)[0]]
     assert storage.exists()
     storage.delete(name)
     storage.delete(name)
@@ -57,8 +55,7 @@ def test_objects_are_whole_and_distinct(storage: Storage, name: str) -> None:
 def test_a_folder_is_what_lies_below_it_and_no_other_beginning(storage: Storage) -> None:
     for name in ("a/1", "a/b/2", "ab/3", "a.x"):
         storage.write_bytes(name, name.encode())
-    assert list(storage.listing("a")) == ["a/1", "a/b/2"]
-    assert storage.entries() == ["a", "a.x", "ab"]
+    assert list(storage.listing("a")) == ["a/1", "a/b/2"] and storage.entries() == ["a", "a.x", "ab"]
     storage.delete("a")
     assert list(storage.listing()) == ["a.x", "ab/3"]
     storage.delete("")
@@ -92,7 +89,7 @@ def test_any_part_of_an_object_can_be_read(storage: Storage, size: int) -> None:
     chance = random.Random(1)
     with storage.open("x") as stream, io.BytesIO(content) as other:
         assert stream.seekable()
-        for _ in range(30):
+        for _ in range(15):
             place, count = chance.randrange(size + 10), chance.choice([0, 1, 7, 4096, 1 << 20, -1])
             whence = chance.choice([0, 1, 2])
             offset = -min(place, size) if whence == 2 else place
@@ -125,8 +122,7 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
         other._listed = {}  # pyright: ignore[reportAttributeAccessIssue]
         records[names[0]] = other.write_bytes(names[0], b"new")
         fresh = other.stat(names[0])
-        assert fresh is not None
-        assert is_intact(worker, names[0], records[names[0]], fresh.changed)
+        assert fresh is not None and is_intact(worker, names[0], records[names[0]], fresh.changed)
         requests.clear()
         records[names[1]] = worker.write_bytes(names[1], b"newer")
         Receipt("inputs", {names[1]: records[names[1]]}, {}).write(worker, ".receipts/x")
@@ -279,8 +275,7 @@ def test_a_refusal_is_explained(refusing: list[tuple[int, str]], status: int, bo
     refusing.append((status, body))
     with pytest.raises(StoreError) as raised:
         open_storage(Url("s3://bucket/x")).entries()
-    assert message in str(raised.value)
-    assert "testing" not in str(raised.value)
+    assert message in str(raised.value) and "testing" not in str(raised.value)
 
 
 def test_a_busy_store_is_asked_again_for_as_long_as_the_settings_say(
@@ -326,8 +321,7 @@ def test_objects_are_seen_as_files(storage: Storage) -> None:
         return [each.removeprefix(f"{root}/") for each in files.glob(f"{root}/{pattern}")]
 
     assert globbed("a/*/?.parquet") == ["a/x/0.parquet", "a/x/1.parquet", "a/y/0.parquet"]
-    assert globbed("a/*/?-labels-v1.parquet") == ["a/y/0-labels-v1.parquet"]
-    assert globbed("*") == ["run.json"]
+    assert globbed("a/*/?-labels-v1.parquet") == ["a/y/0-labels-v1.parquet"] and globbed("*") == ["run.json"]
     assert sorted(files.ls(f"{root}/a", detail=False)) == [f"{root}/a/x", f"{root}/a/y"]
     assert files.info(f"{root}/run.json") == {"name": f"{root}/run.json", "size": 8, "type": "file"}
     assert files.info(f"{root}/a")["type"] == "directory"
@@ -360,13 +354,10 @@ def test_what_is_no_address_is_a_path(text: str) -> None:
 @pytest.mark.parametrize("text", ["s3://bucket/a/b", "gs://bucket", "az://container/x y/ü,*"])
 def test_an_address_keeps_its_text(text: str) -> None:
     address = parse_address(text)
-    assert isinstance(address, Url)
-    assert str(address) == text
+    assert isinstance(address, Url) and str(address) == text
     assert parse_address(f"{text}/") == address == parse_address(address) == pickle.loads(pickle.dumps(address))
-    assert str(address / "dataset") == f"{text}/dataset"
-    assert (address / "dataset").parent == address
-    assert (address / "dataset").name == "dataset"
-    assert text.startswith(address.scheme)
+    assert str(address / "dataset") == f"{text}/dataset" and (address / "dataset").parent == address
+    assert (address / "dataset").name == "dataset" and text.startswith(address.scheme)
 
 
 @pytest.mark.parametrize(

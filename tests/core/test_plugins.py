@@ -78,8 +78,7 @@ def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     assert message.startswith(
         "environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: "
     )
-    assert message.endswith("toys.py:5; fix or uninstall that package")
-    assert "\n" not in message
+    assert message.endswith("toys.py:5; fix or uninstall that package") and "\n" not in message
     with ProcessPoolExecutor(1) as pool, pytest.raises(ValueError, match="Expecting") as caught:
         pool.submit(toys.broken, "{").result()
     assert blamed(caught.value) == message
@@ -142,8 +141,7 @@ def test_what_breaks_its_contract_is_refused_at_the_door(
         plugins.load(group, "toy")
     message = str(caught.value)
     assert f"'toy' ({value}, from toy-dist) does not fit the group pivot.{group}: " in message
-    assert problem in message
-    assert message.endswith("fix or uninstall that package")
+    assert problem in message and message.endswith("fix or uninstall that package")
 
 
 def test_a_constructors_own_bug_stays_a_traceback() -> None:
@@ -167,8 +165,7 @@ def test_a_broken_plugin_says_why(registered: list[EntryPoint], value: str, reas
     with pytest.raises(PluginError) as caught:
         plugins.load("environments", "toy")
     message = str(caught.value)
-    assert message.startswith(f"environment 'toy' ({value}, from ")
-    assert reason in message
+    assert message.startswith(f"environment 'toy' ({value}, from ") and reason in message
     assert isinstance(caught.value.__cause__, Exception)
 
 

@@ -31,8 +31,8 @@ WRITERS: dict[str, formats.Writer] = {
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store of all environments; turns of the grids have up to three actions, those of the others have one."""
     grids = {"tasks": 2, "settings": {"actions_per_turn": 3, "horizon": 3}}
-    runs = {name: grids if name in ENVIRONMENTS[:2] else {"tasks": 1, "settings": {}} for name in ENVIRONMENTS}
-    runs["navigation"] = {"tasks": 2, "settings": {"horizon": 6}}
+    runs: dict[str, Any] = {name: {"tasks": 1, "settings": {}} for name in ENVIRONMENTS[3:]}
+    runs |= {"navigation": {"tasks": 2, "settings": {"horizon": 6}}, "sokoban": grids, "frozenlake": grids}
     return build_tiny(tmp_path_factory.mktemp("built") / "store", environments=runs)
 
 

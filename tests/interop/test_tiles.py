@@ -77,8 +77,7 @@ def test_a_picture_without_a_level_is_refused() -> None:
         return slice(row * 64, row * 64 + 64), slice(column * 64, column * 64 + 64)
 
     hidden[cell("S")] = frame[cell("H")]
-    assert read_level("frozenlake", hidden) is None
-    assert read_level("svg", frame) is None
+    assert read_level("frozenlake", hidden) is None and read_level("svg", frame) is None
 
 
 def test_gym_sokoban() -> None:

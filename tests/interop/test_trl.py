@@ -54,13 +54,11 @@ def test_a_rollout_by_hand_is_the_rollout_of_the_same_replies() -> None:
 
 
 def test_credit_shapes_the_reward_of_a_rollout() -> None:
-    environments = Environments("frozenlake", tasks=1)
-    environment = environments()
+    environment = Environments("frozenlake", tasks=1)()
     environment.reset(task=0)
     environment.act(REPLY.format("left"))
     turns = scores_of(environment.episode)
-    assert environment.turn_rewards == turns
-    assert credit_reward([environment], prompts=[]) == [sum(turns)]
+    assert environment.turn_rewards == turns and credit_reward([environment], prompts=[]) == [sum(turns)]
     bare = Environments("svg", tasks=1, rule=None)()
     bare.reset(task=0)
     assert credit_reward([bare]) == [None]

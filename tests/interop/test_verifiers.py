@@ -115,10 +115,8 @@ def test_a_player_at_its_limit_pays_for_the_turns_that_are_left(server: ChatServ
 
 def test_a_server_that_fails_is_an_error_of_the_trace_and_never_a_reward() -> None:
     with ChatServer(player, fault=lambda key, tried: "500") as broken:
-        env = environment(tasks=1)
-        (episode,) = run_all(env, broken)
-    assert not episode.ok
-    assert all("episode_return" not in trace.rewards for trace in episode.traces)
+        (episode,) = run_all(environment(tasks=1), broken)
+    assert not episode.ok and all("episode_return" not in trace.rewards for trace in episode.traces)
 
 
 def test_what_cannot_be_used_is_refused_when_the_environment_is_loaded() -> None:

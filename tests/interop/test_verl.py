@@ -129,8 +129,7 @@ def test_a_dump_of_sokoban_with_turns_of_several_actions(tmp_path: Path) -> None
     output = output.replace("<action>", "<answer>").replace("</action>", "</answer>")
     source.mkdir()
     (source / "1.jsonl").write_text(json.dumps({"input": head, "output": output, "traj_success": 0.0}) + "\n")
-    env = SokobanEnv(SokobanConfig(rows=4, cols=6))
-    _frames(env, LEVEL, moves[:2], source / "image_1" / "images_0")
+    _frames(SokobanEnv(SokobanConfig(rows=4, cols=6)), LEVEL, moves[:2], source / "image_1" / "images_0")
     options = {"env": "sokoban", "tag": "answer", "separator": ",", "actions_per_turn": 2}
     settings = {"sokoban": {"rows": 4, "cols": 6, "horizon": 3}}
     result = pivot.import_rollouts(source, tmp_path / "store", format="verl", options=options, settings=settings)

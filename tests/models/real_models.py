@@ -136,8 +136,7 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
     if tokenizer is not None:
         for row in steps.to_dicts():
             assert readable(tokenizer, row["response_token_ids"]) == row["response"].replace("\ufffd", "")
-    assert labels.height == episodes["failed"].sum() > 0
-    assert labels["pivot_step"].null_count() == 0
+    assert labels.height == episodes["failed"].sum() > 0 and labels["pivot_step"].null_count() == 0
     assert store.calls.collect().filter(pl.col("role") == "student").height == steps.height
     return labels
 

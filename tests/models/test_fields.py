@@ -108,8 +108,7 @@ def test_stray_refusals_give_up_no_field(refused: int) -> None:
     with served() as server:
         server.stray_refusals = refused
         (answer,) = ask(server, 1, wants_logprobs=True)
-        assert answer.call["left_out"] == ()
-        assert answer.logprobs and answer.token_ids
+        assert answer.call["left_out"] == () and answer.logprobs and answer.token_ids
         assert answer.call["attempts"] == server.log.requests == refused + 2
         assert {"logprobs", "return_token_ids", "seed", "max_tokens"} <= set(server.log.bodies[-1])
 

@@ -99,8 +99,7 @@ def test_a_limit_that_is_not_used_does_not_grow() -> None:
 
 def test_in_flight_never_exceeds_the_cap_and_follows_a_server_that_complains() -> None:
     with served(latency=0.02, slots=8) as server:
-        assert len(ask(server, 100, max_concurrency=8)) == 100
-        assert server.log.most_in_flight <= 8
+        assert len(ask(server, 100, max_concurrency=8)) == 100 and server.log.most_in_flight <= 8
 
 
 def test_the_breaker_opens_only_without_any_answer() -> None:
@@ -242,8 +241,7 @@ def test_what_is_sent() -> None:
         ask(server)
     (body,) = server.log.bodies
     assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (MODEL, 1.0, 1.0, 512)
-    assert body["seed"] == REQUEST.seed - 7
-    assert "top_k" not in body
+    assert body["seed"] == REQUEST.seed - 7 and "top_k" not in body
     assert body["messages"][0]["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
 
 

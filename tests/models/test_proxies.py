@@ -84,10 +84,10 @@ def checked(url: str) -> str:
 def test_a_refusal_on_the_way_names_the_proxy(url: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with proxy(status) as port:
         monkeypatch.setenv("ALL_PROXY", f"http://me:{PASSWORD}@127.0.0.1:{port}")
-        said = outcome(url, patience_seconds=0.5)
+        said = outcome(url, patience_seconds=0.2)
         assert str(status) in said
         assert f"through the proxy http://127.0.0.1:{port} of ALL_PROXY, which NO_PROXY=HOST leaves out" in said
-    assert "of ALL_PROXY" in outcome(url, patience_seconds=0.5)  # the server has stopped
+    assert "of ALL_PROXY" in outcome(url, patience_seconds=0.2)  # the server has stopped
 
 
 @pytest.mark.parametrize("scheme", ["socks5", "socks4", "ftp"])

@@ -102,26 +102,27 @@ ONCE: dict[str, Any] = {"cache": "", "request_seconds": 0.5, "patience_seconds":
 
 def test_the_doctor_refuses_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catch a broken answer that the check of a server takes for a good one, or that ends it with a traceback."""
-    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 5.0)
-    places = asyncio.Semaphore(AT_A_TIME)
 
-    cases = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
-
-    async def run() -> list[Any]:
+    async def run(numbers: list[int]) -> list[Any]:
         async with RawServer() as server:
-            return await asyncio.gather(*(check(f"{server.url}/{place}", number) for place, number in cases))
+            places = asyncio.Semaphore(AT_A_TIME)
+            return await asyncio.gather(*(check(server.url, number, places) for number in numbers))
 
-    async def check(url: str, number: int) -> Any:
+    async def check(url: str, number: int, places: asyncio.Semaphore) -> Any:
         async with places:
             try:
                 waits = {"cache": "", "tries": 1} if FAULTS[number].kind == "answer" else ONCE
-                return await server_facts(MODEL, Service(base_url=f"{url}{number}/v1", **waits))
+                path = f"{number}/v1" if number % 3 else f"all/{number}/v1"
+                return await server_facts(MODEL, Service(base_url=f"{url}/{path}", **waits))
             except Exception as error:  # noqa: BLE001 - see above
                 return error
 
     wrong = []
-    for (_, number), result in zip(cases, asyncio.run(run()), strict=True):
-        fault = FAULTS[number]
-        if not isinstance(result, dict if fault.kind == "answer" else PivotError):
-            wrong.append(f"{fault.name}: {type(result).__name__}: {result}"[:300])
+    for hangs, contact in ((True, 0.5), (False, PATIENCE)):
+        monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", contact)
+        numbers = [number for number, fault in enumerate(FAULTS) if (fault.after == "hangs") == hangs]
+        for number, result in zip(numbers, asyncio.run(run(numbers)), strict=True):
+            fault = FAULTS[number]
+            if not isinstance(result, dict if fault.kind == "answer" else PivotError):
+                wrong.append(f"{fault.name}: {type(result).__name__}: {result}"[:300])
     assert not wrong, "\n".join(wrong)
