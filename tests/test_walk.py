@@ -180,6 +180,47 @@ def test_everything_on_a_page_runs(page: Path, python: Path, store: Path, tmp_pa
     assert not failed, "\n\n".join(failed)
 
 
+TYPED = '''# pyright: strict
+"""A user's program."""
+
+from pathlib import Path
+
+import gymnasium
+import pivot
+
+LEVEL = "######\\n#@ $.#\\n#    #\\n######"
+
+
+def lost_turn(actions: list[str]) -> int:
+    """Return the turn after which the level cannot be solved in time."""
+    verdict: pivot.Verdict = pivot.certify("sokoban", LEVEL, actions, horizon=4)
+    return verdict.pivot_step
+
+
+def main(root: Path) -> None:
+    """Build, check and count."""
+    result: pivot.BuildResult = pivot.build({"environments": {"sokoban": {"tasks": 2}}, "rollouts": 4}, root)
+    assert result.is_whole and pivot.verify(root).holds
+    (turns,) = pivot.credit("sokoban", [{"initial_state": LEVEL, "actions": ["right", "right"], "horizon": 4}])
+    assert not isinstance(turns, pivot.Unsolved)
+    graph = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
+    print(lost_turn(["down", "right", "right", "up"]), [turn.need_before for turn in turns], graph.need(0))
+    print(pivot.query(root, "from modes").height)
+
+
+main(Path("runs/typed"))
+'''
+"""A program of a user, with the types of the package as the wheel has them."""
+
+
+def test_a_typed_program_passes_a_strict_check_and_runs(python: Path, tmp_path: Path) -> None:
+    """Catch a wheel without its types, and a public function or class whose type is not public."""
+    (tmp_path / "program.py").write_text(TYPED)
+    checker = Path(sys.executable).with_name("basedpyright")
+    assert "0 errors" in run(checker, "--pythonpath", python, tmp_path / "program.py", cwd=tmp_path)
+    assert run(python, "program.py", cwd=tmp_path).startswith("2 [2, 1] 6.0")
+
+
 def test_every_skipped_block_has_a_reason_that_is_needed() -> None:
     steps = [step for page in PAGES for step in _all_steps(page)]
     for kind, patterns in (("console", ELSEWHERE), ("python", SNIPPETS_ELSEWHERE)):
