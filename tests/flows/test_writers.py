@@ -241,6 +241,19 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
     assert problems(root) == []
 
 
+def test_rejected_prose_is_asked_again_although_the_call_cache_has_it(tmp_path: Path) -> None:
+    """Catch a second price without a second answer: prose that says nothing is a usable answer, so the cache keeps it."""
+    with served(lambda body: {"text": json.dumps(guidance_fields(asked(body), "Nothing."))}) as server:
+        teacher = part(server, cache=str(tmp_path / "c"))
+        pivot.build(config_of(2, rollouts=4, teacher=teacher, guidance="prose"), tmp_path / "store")
+        first = server.log.requests
+        text = "Going up, down, left or right was wrong."
+        server.reply = lambda body: {"text": json.dumps(guidance_fields(asked(body), text))}
+        pivot.relabel(tmp_path / "store", {}, only_rejected=True)
+    assert server.log.requests == 2 * first > 0
+    assert load_store(tmp_path / "store").labels.collect()["accepted"].any()
+
+
 def test_a_store_of_two_checkpoints_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(err, "width", 4000)
     root = tmp_path / "store"
