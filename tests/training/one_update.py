@@ -1,6 +1,5 @@
 """Make one update of four records and save its loss and gradient: alone, in steps, or as one of two processes."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,9 @@ def one_update(dataset: Path, folder: Path, out: Path, micro_batch: int, process
     return {"loss": loss, "gradient": keep.gradient, "main": trainer.is_world_process_zero()}
 
 
-if __name__ == "__main__":
+def save_update(dataset: Path, folder: Path, out: Path) -> None:
+    """Make the update as one of two processes; the first saves it."""
     torch.set_num_threads(1)
-    made = one_update(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), 2, 2, torch.float64)
+    made = one_update(dataset, folder, out, 2, 2, torch.float64)
     if made["main"]:
-        torch.save(made, Path(sys.argv[3]) / "made.pt")
+        torch.save(made, out / "made.pt")

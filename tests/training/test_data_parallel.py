@@ -1,21 +1,18 @@
 """Stage II by two processes: the updates of one process, the same files, resuming, and one error message."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from pivot.tests.training import together
+from pivot.tests.training import forks, together
 from pivot.tests.training.lake import FAMILIES, bytes_of, lines_of, save_grammatical, short, torch, weights_in
 from pivot.tests.training.ports import free_ports
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
 
-pytestmark = pytest.mark.train
-PATIENCE = 500.0
-"""Seconds for all runs together, because a stuck process would let the other wait forever."""
+pytestmark = [pytest.mark.train, pytest.mark.xdist_group("processes")]
 FIGURES = ("success", "loss", "kl", "tokens", "opd_active", "optimizer_steps", "grad_norm")
 
 
@@ -25,23 +22,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("together")
     save_grammatical(folder / "start")
     save_grammatical(folder / "other", FAMILIES[1])
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    log = folder / "output.txt"
-    with log.open("wb") as printed:
-        process = subprocess.Popen(
-            [sys.executable, "-P", *launch, together.__name__, *map(str, free_ports(4))],
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"},
-            cwd=folder,
-        )
-        try:
-            status = process.wait(PATIENCE)
-        finally:
-            process.terminate()  # torchrun then ends what it started
-            process.wait()
-    output = log.read_text(encoding="utf-8")[-3000:]
-    assert status == 0, output
+    output = forks.complete(folder, folder, together.main, [*map(str, free_ports(4))], ranks=2)
+    assert [each.split()[0] for each in output] == ["0", "0"], output
     ends = [json.loads((folder / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     assert ends[0].pop("killed") == 1, "the first process ends with its connection to the second"
     assert ends[1].pop("killed") < 0
@@ -91,7 +73,6 @@ def test_one_process_resumes_from_a_checkpoint_of_two(runs: Path, monkeypatch: p
     assert bytes_of(runs / "alone").keys() <= bytes_of(runs / "undisturbed").keys()
 
 
-TOGETHER = {"MASTER_ADDR": "127.0.0.1", "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
 PATIENT = """
 from pivot.models.extras import need
 from pivot.training.ranks import PATIENCE, Ranks
@@ -109,38 +90,19 @@ print(ranks.join({ranks.rank: "here"}))
 def test_all_processes_end_with_one_verdict_that_the_first_shows(
     words: tuple[str, ...], message: str, small_store: Path, small_model: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "thesis.txt").touch()
-    data = ["train", "sft", small_store, "--model", small_model, "--recipe", "tiny", "--micro-batch", "4"]
-    together = os.environ | TOGETHER | {"WORLD_SIZE": "2", "MASTER_PORT": str(free_ports(1)[0])}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "pivot", *map(str, data), *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=together | {"RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in "01"
-    ]
-    try:
-        (_, shown), (_, silent) = (process.communicate(timeout=300) for process in started)
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [2, 2], (shown, silent)
+    (folder := tmp_path / "work").mkdir()
+    (folder / "thesis.txt").touch()
+    data = ("train", "sft", small_store, "--model", small_model, "--recipe", "tiny", "--micro-batch", "4")
+    shown, silent = forks.complete(folder, tmp_path, together.pivot, *data, *words, ranks=2)
+    assert [shown.split()[0], silent.split()[0]] == ["2", "2"], (shown, silent)
     assert message in shown and "error" not in silent
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    assert [path.name for path in folder.iterdir()] == ["thesis.txt"]
 
 
-def test_processes_wait_for_one_that_is_slow() -> None:
+def test_processes_of_torchrun_wait_for_one_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0, for example, waits for its server."""
-    launched = {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0", "MASTER_PORT": str(free_ports(1)[0])}
-    outputs = subprocess.run(
-        [sys.executable, "-c", PATIENT],
-        env=os.environ | TOGETHER | launched,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert outputs.stdout.strip().endswith("{0: 'here'}")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    (tmp_path / "patient.py").write_text(PATIENT, encoding="utf-8")
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", tmp_path / "patient.py"]
+    done = subprocess.run([sys.executable, "-P", *launch], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["{0: 'here', 1: 'here'}"] * 2, done.stderr

@@ -11,12 +11,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
-from pivot.tests.training.one_update import one_update  # noqa: E402 - after the skips
+from pivot.tests.training import forks  # noqa: E402 - after the skips
+from pivot.tests.training.one_update import one_update, save_update  # noqa: E402
 from pivot.tests.training.small import config_of, losses, uneven  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, load_model, record_loss  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.xdist_group("processes")]
 
 
 def _reference(dataset: Path, folder: Path, weigh: str) -> dict[str, Any]:
@@ -73,11 +74,9 @@ def test_an_update_is_the_mean_over_its_records(
 def test_two_processes_make_the_same_update(
     reference: dict[str, Any], small_store: Path, small_model: Path, tmp_path: Path
 ) -> None:
-    launcher = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, "-m", "pivot.tests.training.one_update", small_store / "dataset", small_model, tmp_path]
-    environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    words = (small_store / "dataset", small_model, tmp_path)
+    ends = forks.complete(tmp_path, tmp_path, save_update, *words, ranks=2)
+    assert [each.split()[0] for each in ends] == ["0", "0"], ends
     loss, gradient = _distance(torch.load(tmp_path / "made.pt"), reference)
     assert loss < 1e-6
     assert gradient < 1e-6

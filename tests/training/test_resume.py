@@ -1,7 +1,5 @@
 """A run of either stage that is killed anywhere and resumed leaves the files of an undisturbed run."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 from pivot.core.errors import TrainingError
 from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
+from pivot.tests.training import forks, victim
 from pivot.tests.training.lake import bytes_of, lines_of, save_grammatical
 from pivot.tests.training.small import config_of, losses
 from pivot.tests.training.victim import RL_MOMENTS, SFT_MOMENTS
@@ -27,17 +26,14 @@ from pivot.training.checkpoint import (
     seal,
 )
 
-pytestmark = pytest.mark.train
-
-
+pytestmark = [pytest.mark.train, pytest.mark.xdist_group("processes")]
 QUICK = ("rollout", "step", "optimizer", "sealed")
 
 
 def make_runs(stage: str, folder: Path, *words: str | Path) -> None:
     """Let a process make the runs of a stage, which kill themselves."""
-    command = [sys.executable, "-P", "-m", "pivot.tests.training.victim", stage, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr[-3000:]
+    (end,) = forks.complete(folder, folder, victim.main, stage, *words)
+    assert end.startswith("0 "), end[-3000:]
 
 
 @pytest.fixture(scope="module")

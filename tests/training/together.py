@@ -1,7 +1,7 @@
-"""Runs of Stage II by processes that train together; each run is a fork of all, so that PyTorch is imported once.
+"""What processes do that train together: runs of Stage II, each in a fork, and one command.
 
-Started by torchrun, in a folder with two models, ``start`` and ``other`` (of the other family); the arguments are a
-free port for each run. Left there are the runs, and how they ended in each process: ``RANK.json``.
+The runs are made in a folder with two models, ``start`` and ``other`` (of the other family); the arguments are a free
+port for each run. Left there are the runs, and how they ended in each process: ``RANK.json``.
 """
 
 import json
@@ -19,6 +19,10 @@ from pivot.tests.training.lake import short, torch
 from pivot.tests.training.victim import at_call, forked
 from pivot.training.policy_rl import loop
 
+need("accelerate", "train")  # once for all forks
+transformers: Any = need("transformers", "train")
+assert transformers.Qwen2_5_VLForConditionalGeneration
+assert transformers.Qwen3VLForConditionalGeneration
 ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
 """Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""
 COMMAND = (
@@ -26,7 +30,6 @@ COMMAND = (
     "--prompts 2 --rollouts 4 --max-tokens 8 --minibatch 6 --micro-batch-tokens 100 --lr 1e-3 --updates 2 "
     "--save-every 1 --validation-episodes 4 --validate-every 1 --generate 16"
 )
-RANK = int(os.environ.get("RANK", "0"))
 
 
 def alike() -> None:
@@ -34,9 +37,9 @@ def alike() -> None:
     loop.train(loop.prepare(short("start", **ALIKE)), Path("two"))
 
 
-def command(name: str, *more: str) -> None:
-    """Run ``pivot train rl``; the Analyzer's replies are short."""
-    sys.argv = ["pivot", *COMMAND.split(), "--analyzer-tokens", "4", "--out", name, *more]
+def pivot(*words: str | Path) -> None:
+    """Run a command."""
+    sys.argv = ["pivot", *map(str, words)]
     try:
         cli.main()
     except SystemExit as end:
@@ -44,9 +47,14 @@ def command(name: str, *more: str) -> None:
             raise
 
 
+def command(name: str, *more: str) -> None:
+    """Run ``pivot train rl``; the Analyzer's replies are short."""
+    pivot(*COMMAND.split(), "--analyzer-tokens", "4", "--out", name, *more)
+
+
 def killed() -> None:
     """Let the last process die in the second update."""
-    if RANK:
+    if os.environ["RANK"] == "1":
         at_call(torch.nn.utils, "clip_grad_norm_", 4)()
     command("killed")
 
@@ -61,11 +69,6 @@ def main(ports: list[str]) -> None:
         "killed": killed,
         "resumed": lambda: command("killed", "--resume"),
     }
-    need("accelerate", "train")  # once for all forks
-    transformers: Any = need("transformers", "train")
-    assert transformers.Qwen2_5_VLForConditionalGeneration
-    assert transformers.Qwen3VLForConditionalGeneration
-    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     statuses: dict[str, int] = {}
     for (name, run), port in zip(runs.items(), ports, strict=True):
         os.environ["MASTER_PORT"] = port
@@ -78,10 +81,6 @@ def main(ports: list[str]) -> None:
                 raise
 
         statuses[name] = forked(report_one)
-        if name == "killed" and RANK == 0:
+        if name == "killed" and os.environ["RANK"] == "0":
             shutil.copytree("killed", "alone")
-    Path(f"{RANK}.json").write_text(json.dumps(statuses), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    Path(f"{os.environ['RANK']}.json").write_text(json.dumps(statuses), encoding="utf-8")

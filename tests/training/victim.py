@@ -133,7 +133,7 @@ def make_runs(run: Callable[..., object], moments: Mapping[str, Callable[[], Non
         assert forked(lambda name=name: run(name, resume=True)) == 0, name
 
 
-def main(stage: str, *words: str) -> None:
+def main(stage: str, *words: str | Path) -> None:
     """Make all runs of a stage."""
     torch.set_num_threads(1)
     if stage == "sft":
@@ -155,8 +155,4 @@ def main(stage: str, *words: str) -> None:
         config = short(start, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
         loop.train(loop.prepare(config), folder / name, resume=resume)
 
-    make_runs(played, {name: RL_MOMENTS[name] for name in words[2:]})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    make_runs(played, {str(name): RL_MOMENTS[str(name)] for name in words[2:]})
