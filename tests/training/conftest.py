@@ -10,6 +10,8 @@ import pivot
 import pytest
 from pivot.datasets.store.splits import TRAIN
 from pivot.datasets.store.store import Store
+from pivot.solvers.base import Proof
+from pivot.solvers.closure.prover import GymProver
 from pivot.training.evaluation import episodes, level_posterior, tables
 from pivot.training.evaluation.boosted_trees import Fitting
 from pivot.training.evaluation.episodes import Certified, read_episodes, store_of
@@ -40,9 +42,10 @@ def small_model(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session", autouse=True)
 def few_levels() -> Iterator[None]:
-    """Fewer generated levels for the baseline that guesses levels; thousands take seconds."""
+    """Fewer generated levels for twins and for the baseline that guesses levels; thousands take seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(level_posterior, "LEVELS", 400)
+        patch.setattr(episodes, "LEAST", 100)
         yield
 
 
@@ -90,11 +93,12 @@ class Made:
 
 
 BENCHMARK_LEVELS = {"sokoban": 1600, "frozenlake": 1600}
+SHARE = 0.07
 
 
 @pytest.fixture(scope="session")
 def made_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A tenth of a benchmark of two environments, with the baselines that need no library, and their episodes."""
+    """A small share of a benchmark of two environments, with the baselines that need no library, and their episodes."""
     return _make(tmp_path_factory.mktemp("benchmark"), BENCHMARK_LEVELS)
 
 
@@ -104,20 +108,23 @@ def benchmark(made_benchmark: Made) -> Benchmark:
     return made_benchmark.benchmark
 
 
-LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
+LAVA = "gym:MiniGrid-LavaGapS7-v0"
 
 
 @pytest.fixture(scope="session")
 def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A benchmark with a gymnasium environment."""
     pytest.importorskip("minigrid")
-    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 400, LAVA: 50})
+    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 120, LAVA: 110})
 
 
 def _make(root: Path, levels: dict[str, int]) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        if LAVA in levels:  # the search of a MiniGrid's level takes long
+        if LAVA in levels:  # a MiniGrid's search and proofs take long
+            patch.setattr(GymProver, "prove", lambda *_: Proof(undecided="not here"))
             patch.setattr(episodes, "LEAST", 8)
             patch.setattr(episodes, "FITTING", 3)
-        made = make_benchmark(root, pivot.build, levels=levels, share=0.1, learned=False)
+            settings = {**episodes.SETTINGS, LAVA: {"kwargs": {"tile_size": 16}, "horizon": 12}}
+            patch.setattr(episodes, "SETTINGS", settings)
+        made = make_benchmark(root, pivot.build, levels=levels, share=SHARE, learned=False)
     return Made(made, {env: read_episodes(Store.open(root / store_of(env)), env)[TRAIN] for env in levels})

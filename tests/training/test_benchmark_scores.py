@@ -413,7 +413,8 @@ def test_credit_that_cheats_is_refused(
     benchmark: Benchmark, tmp_path: Path, fields: dict[str, Any], message: str
 ) -> None:
     rows: Rows = [Oracle(benchmark).predict(item) for item in benchmark.items.values()]
-    number, item = next((k, each) for k, each in enumerate(benchmark.items.values()) if each.question == "credit")
+    items = enumerate(benchmark.items.values())
+    number, item = next((k, each) for k, each in items if each.question == "credit" and each.num_steps > 1)
     for name, value in fields.items():
         if isinstance(value, list) and len(value) == 1 and value != [0.0]:
             fields = {**fields, name: value * item.num_steps}
