@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from multiprocessing import forkserver
@@ -35,6 +35,15 @@ def _enter(work: Callable[..., object], words: Sequence[Any], folder: Path, log:
     work(*words)
 
 
+def start(
+    work: Callable[..., object], *words: Any, folder: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> Any:
+    """Start a function in a folder; what it writes to its error stream is in ``log``."""
+    process = _context().Process(target=_enter, args=(work, words, folder, log, environment or {}))
+    process.start()
+    return process
+
+
 def complete(folder: Path, logs: Path, work: Callable[..., object], *words: Any, ranks: int = 1) -> list[str]:
     """Run a function in ``ranks`` processes that train together; return what each wrote to its error stream.
 
@@ -47,8 +56,7 @@ def complete(folder: Path, logs: Path, work: Callable[..., object], *words: Any,
     with ExitStack() as stack:
         for rank, file in enumerate(files):
             own = shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
-            process = _context().Process(target=_enter, args=(work, words, folder, file, own))
-            process.start()
+            process = start(work, *words, folder=folder, log=file, environment=own)
             stack.callback(process.kill)
             processes.append(process)
         for process in processes:

@@ -195,5 +195,5 @@ def test_thoughts_are_distinguished_from_actions() -> None:
 
 def test_the_area_of_a_detector() -> None:
     assert roc_area([3.0, 1.0, 2.0], [True, False, False]) == 1.0
-    assert roc_area([1.0, 1.0], [True, False]) == 0.5
+    assert roc_area([1.0, 1.0, 0.0], [True, False, False]) == 0.75, "ties count half"
     assert roc_area([1.0], [True]) is None

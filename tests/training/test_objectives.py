@@ -10,7 +10,6 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test 
 
 from pivot.training.policy_rl import losses  # noqa: E402
 from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402
-from pivot.training.policy_rl.learner import roc_area  # noqa: E402
 from pivot.training.policy_rl.losses import (  # noqa: E402
     TokenBatch,
     Weights,
@@ -59,10 +58,6 @@ def test_advantages_use_the_population_deviation() -> None:
     returns = torch.tensor([1.0, 0.0, 0.0, 3.0], dtype=torch.float64)
     expected = (returns - 1) / (1.5**0.5 + 1e-6)
     torch.testing.assert_close(group_advantages(returns), expected, atol=1e-12, rtol=0)
-
-
-def test_ties_count_half_in_the_area_under_the_curve() -> None:
-    assert roc_area([1.0, 1.0, 0.0], [True, False, False]) == 0.75
 
 
 @pytest.mark.parametrize("value", [0.0, -0.9, 9.7])

@@ -126,8 +126,8 @@ def test_sampled_tokens_hold_no_placeholder_and_without_the_mask_some_do() -> No
         model.generation_config = engine.own_defaults
         return [token for answer in answers for token in answer.token_ids]
 
-    tokens = drawn(encoder.placeholders, 400)
-    assert len(tokens) >= 10_000
+    tokens = drawn(encoder.placeholders, 64)
+    assert len(tokens) >= 1500
     assert not set(tokens) & set(encoder.placeholders)
     assert set(drawn((), 64)) & set(encoder.placeholders)
 
@@ -224,7 +224,7 @@ def _coloured() -> dict[str, EncodedFrame]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(rows=st.lists(st.tuples(CONTENT, CONTENT, CONTENT, REPLIES, REPLIES), min_size=1, max_size=3))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_common_beginning_changes_no_score(
     family: str, rows: list[tuple[list[str], list[str], list[str], str, str]]
 ) -> None:

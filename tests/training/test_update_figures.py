@@ -17,16 +17,18 @@ from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import finish_store
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training import matrix
-from pivot.tests.training.lake import Line, lines_of, save_grammatical, short, torch
-from pivot.training.policy_rl import advantages, loop
+from pivot.tests.training.lake import Line, lines_of, save_grammatical, short
+from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train
 Trained = tuple[Path, list[Sequence[Any]], list[Line]]
 """Folder of a run, the scored turns of each update, and the lines of metrics."""
 
 
-def _train(out: Path, **fields: Any) -> Trained:
-    """Make a run, and keep what its updates trained on."""
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run of two updates under the solver's hindsight, and what they trained on."""
+    out = tmp_path_factory.mktemp("trained")
     scored: list[Sequence[Any]] = []
     original = loop.score_turns
 
@@ -36,14 +38,8 @@ def _train(out: Path, **fields: Any) -> Trained:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "score_turns", seen)
-        loop.train(loop.prepare(short(save_grammatical(out / "start"), **fields)), out / "run")
+        loop.train(loop.prepare(short(save_grammatical(out / "start"), arm="oracle")), out / "run")
     return out / "run", scored, lines_of(out / "run")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """A run of two updates under the solver's hindsight."""
-    return _train(tmp_path_factory.mktemp("trained"), arm="oracle")
 
 
 def _table(run: Path, name: str, number: int) -> pl.DataFrame:
@@ -51,8 +47,9 @@ def _table(run: Path, name: str, number: int) -> pl.DataFrame:
     return pl.read_parquet(run / "rollouts" / name / "frozenlake" / f"{number - 1:05d}.parquet")
 
 
-def _wrong_advantages(run: Path, updates: list[Sequence[Any]]) -> list[tuple[str, int]]:
-    """Return update and episode where an advantage is not that of the level's own episodes, from stored rows alone."""
+def test_advantages_come_from_the_episodes_of_one_level(trained: Trained) -> None:
+    """Catch an advantage that is not that of the level's own episodes, by stored rows alone."""
+    run, updates, _ = trained
     wrong: list[tuple[str, int]] = []
     for number, scored in enumerate(updates, 1):
         steps = _table(run, "steps", number)
@@ -69,26 +66,8 @@ def _wrong_advantages(run: Path, updates: list[Sequence[Any]]) -> list[tuple[str
             expected = 0.0 if silent else (returns[name] - mean) / (deviation + 1e-6)
             if abs(each.turn.advantage - expected) > 1e-6:
                 wrong.append((name, number))
-    return wrong
-
-
-def test_advantages_come_from_the_episodes_of_one_level(trained: Trained) -> None:
-    run, updates, _ = trained
-    assert _wrong_advantages(run, updates) == []
+    assert wrong == []
     assert any(each.turn.advantage for scored in updates for each in scored), "something is taught"
-
-
-def test_advantages_across_levels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the deviation is that of all episodes so far."""
-    seen: list[float] = []
-
-    def across(returns: Any, eps: float = 1e-6) -> Any:
-        seen.extend(returns.tolist())
-        return (returns - returns.mean()) / (torch.tensor(seen).std(correction=0) + eps)
-
-    monkeypatch.setattr(advantages, "group_advantages", across)
-    run, updates, _ = _train(tmp_path, arm="vanilla_grpo", updates=1)
-    assert _wrong_advantages(run, updates)
 
 
 def test_figures_are_those_of_the_stored_episodes(trained: Trained) -> None:

@@ -23,7 +23,7 @@ need("accelerate", "train")  # once for all forks
 transformers: Any = need("transformers", "train")
 assert transformers.Qwen2_5_VLForConditionalGeneration
 assert transformers.Qwen3VLForConditionalGeneration
-ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
+ALIKE = {"arm": "oracle", "updates": 2, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
 """Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""
 COMMAND = (
     "train rl frozenlake --set size=2 --set horizon=2 --set cell=16 --model other --arm mp --levels 12 "
