@@ -51,12 +51,13 @@ def few_levels() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_curves() -> Iterator[None]:
-    """Draw no curves of Stage II; a picture takes as long as an update here."""
-    if find_spec("torch") is None:
-        yield
-        return
+    """Draw no curves; a picture takes as long as an update here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("pivot.training.policy_rl.loop"), "draw_curves", lambda *_: None)
+        if find_spec("torch") is not None:
+            patch.setattr(import_module("pivot.training.policy_rl.loop"), "draw_curves", lambda *_: None)
+        if find_spec("trl") is not None:
+            for name in ("run", "trainer"):
+                patch.setattr(import_module(f"pivot.training.analyzer_sft.{name}"), "draw_losses", lambda *_: None)
         yield
 
 

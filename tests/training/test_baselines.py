@@ -68,7 +68,7 @@ def fitting(failures: Sequence[LoggedFailure]) -> list[Fitting]:
 @pytest.mark.train
 def test_pivot_mode_reach_need_and_safe_actions_are_read_from_the_log() -> None:
     test = logs(60, 5)
-    fitted = BoostedTrees(fitting(logs(200, 4)))
+    fitted = BoostedTrees(fitting(logs(300, 4)))
     judged = [fitted.judge(each) for each in test]
     pairs = list(zip(judged, test, strict=True))
     assert np.mean([said.pivot.argmax() == each.pivot_step for said, each in pairs]) > 0.9

@@ -28,6 +28,7 @@ from pivot.training.analyzer_sft.samples import Sample, epoch_order  # noqa: E40
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
 from pivot.training.checkpoint import FINAL  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
+from pivot.training.curves import draw_losses  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
 
@@ -51,7 +52,11 @@ def _request(sample: Sample) -> ChatRequest:
     return ChatRequest("r", "e", None, "teacher", messages, {frame.frame_id: frame}, "h", sampling, 0)
 
 
-def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_model: Path, tmp_path: Path) -> None:
+def test_the_command_trains_a_checkpoint_that_answers(
+    small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catch a run that leaves no file for people, or a checkpoint that no engine loads."""
+    monkeypatch.setattr("pivot.training.analyzer_sft.run.draw_losses", draw_losses)
     out = tmp_path / "run"
     command = ["train", "sft", small_store, "--model", small_model, "--out", out, "--env", "sokoban"]
     command += ["--recipe", "tiny", "--epochs", "2", "--lr", "0.003"]

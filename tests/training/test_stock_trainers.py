@@ -92,9 +92,9 @@ def _losses_of(trainer: Any) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("config", ["sokoban", "frozenlake", "all"])
-def test_two_steps_on_the_dataset(config: str, small_store: Path, model_folder: Path, tmp_path: Path) -> None:
-    loaded: Any = load_dataset(str(small_store / "dataset"), config)
+def test_two_steps_on_the_dataset(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
+    """Catch rows of which a stock trainer drops the picture, or supervises more than the target."""
+    loaded: Any = load_dataset(str(small_store / "dataset"), "all")
     trainer = _trainer(model_folder, tmp_path, loaded["train"])
     recorder = Recorder(trainer.model)
     _losses_of(trainer)
