@@ -105,4 +105,4 @@ def test_processes_of_torchrun_wait_for_one_that_is_slow(tmp_path: Path, monkeyp
     (tmp_path / "patient.py").write_text(PATIENT, encoding="utf-8")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", tmp_path / "patient.py"]
     done = subprocess.run([sys.executable, "-P", *launch], capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == ["{0: 'here', 1: 'here'}"] * 2, done.stderr
+    assert done.stdout.count("{0: 'here', 1: 'here'}") == 2, done.stderr
