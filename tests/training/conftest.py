@@ -94,7 +94,7 @@ class Made:
 
 
 SHARE = 0.07
-BENCHMARK_LEVELS = dict.fromkeys(("sokoban", "frozenlake"), round(160 / SHARE))
+BENCHMARK_LEVELS: dict[str, int] = dict.fromkeys(("sokoban", "frozenlake"), round(160 / SHARE))
 """So many that boosted trees learn from half of them."""
 
 

@@ -33,7 +33,7 @@ PAIRS = [
     for row, env in enumerate(sorted(matrix.SETTINGS))
     for column, family in enumerate(FAMILIES)
 ]
-"""By default every environment has one family, and each family at least two environments."""
+"""Without ``long`` every environment has one family, and each family at least two environments."""
 
 
 @pytest.mark.xdist_group("matrix")

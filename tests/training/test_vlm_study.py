@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,7 +67,10 @@ def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
 
 
 def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catch lessons that go on from another state than they were left in."""
+    shards = cache(vlm_start.make_shards)
     monkeypatch.setattr(vlm_start, "CHECK_EVERY", 2)
+    monkeypatch.setattr(vlm_start, "make_shards", shards)
 
     def teach(name: str, report: Any, lessons: int = 4) -> Path:
         size: dict[str, int] = {"records": 8, "shards": 1, "analyses": 0}
@@ -82,6 +85,7 @@ def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pyt
         teach("again", interrupt)
     with pytest.raises(ValueError, match=r"unfinished.pt: found lessons with .*'lessons': 4.*, expected .*: 6"):
         teach("again", print, lessons=6)
+    shards.cache_clear()  # the shards of a new process
     again = teach("again", lambda _: None)
     assert study.digest_of(again) == study.digest_of(whole)
     assert sorted(path.name for path in again.iterdir()) == sorted(path.name for path in whole.iterdir())

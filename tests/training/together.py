@@ -1,4 +1,4 @@
-"""What processes do that train together: runs of Stage II, each in a fork, and one command.
+"""Work of processes that train together: runs of Stage II, each in a fork, and any command.
 
 The runs are made in a folder with two models, ``start`` and ``other`` (of the other family); the arguments are a free
 port for each run. Left there are the runs, and how they ended in each process: ``RANK.json``.
