@@ -244,7 +244,9 @@ def test_own_thoughts_stay_and_the_action_alone_is_learned(whole: tuple[str, ...
     assert bare.supervised == len(bare.row.tokens)
 
 
-@pytest.mark.parametrize(("arm", "step"), [("witness", "all"), ("dpo_pivot", "pivot")])
+@pytest.mark.parametrize(
+    ("arm", "step"), [("witness", "pivot"), ("witness", "all"), ("dpo_pivot", "pivot"), ("dpo_pivot", "start")]
+)
 def test_corrections_are_learned_alike_in_any_micro_batches(arm: str, step: str, player: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"arm": arm, "correction_step": step, "updates": 1, "lr": 1e-5}
     (one,) = run(tmp_path / "one", player, **fields)
