@@ -242,7 +242,7 @@ def test_a_teacher_that_refuses_is_reported_and_asked_again_about_rejected_label
 
 
 def test_rejected_prose_is_asked_again_although_the_call_cache_has_it(tmp_path: Path) -> None:
-    """Catch a second price without a second answer: prose that says nothing is a usable answer, so the cache keeps it."""
+    """Catch an old answer at the price of a new one: prose that says nothing is usable, so the cache keeps it."""
     with served(lambda body: {"text": json.dumps(guidance_fields(asked(body), "Nothing."))}) as server:
         teacher = part(server, cache=str(tmp_path / "c"))
         pivot.build(config_of(2, rollouts=4, teacher=teacher, guidance="prose"), tmp_path / "store")

@@ -154,7 +154,7 @@ def exported(request: pytest.FixtureRequest, small_store: Path, tmp_path_factory
     if request.param != "store":
         write, env, form = SOURCES[request.param]
         (root / "source").mkdir()
-        chats = play(root / "source", env, form, legend=request.param != "vagen")
+        chats = play(root / "source", env, form, legend=request.param != "vagen", count=8)
         store = root / "store"
         options = {} if request.param == "vagen" else {"dialect": "auto"}
         pivot.import_rollouts(**write(root / "source", chats), out=store, options=options, require=())
