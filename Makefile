@@ -72,8 +72,8 @@ browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
 	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
-# Two rows of parts at a time: style and the main part, which prints as it goes, and beside them the others, each of which
-# prints at its end. A part that fails leaves its name, so that all parts run and the end names the failed ones.
+# The type checker runs at the same time as the tests, which leave a core idle now and then. A part that fails leaves its
+# name, so that all parts run and the end names the failed ones.
 PARTS := style types main-part training-part maniskill-part
 FAILED := $(VENV)/failed
 .PHONY: $(PARTS:%=try-%)
@@ -87,12 +87,10 @@ test: $(VENV)/.dev browser  ## run lint and all tests that finish within minutes
 	@if [ -e $(FAILED) ]; then echo "make test: failed:" $$(cat $(FAILED)); exit 1; else echo "make test: all parts passed"; fi
 endif
 
-try-style try-main-part: try-%:
+$(PARTS:%=try-%): try-%:
 	@$(MAKE) --no-print-directory $* || echo $* >> $(FAILED)
-try-types try-training-part try-maniskill-part: try-%:
-	@$(MAKE) --no-print-directory $* > $(VENV)/$*.out 2>&1 || echo $* >> $(FAILED); cat $(VENV)/$*.out
 try-main-part: try-style
-try-training-part: try-types
+try-training-part: try-main-part
 try-maniskill-part: try-training-part
 
 MINUTES := not long and not plants and not hostile and not docs and not operations and not deploy and not train and not serving and not engines and not maniskill
@@ -131,7 +129,7 @@ maniskill-part: $(VENV)/.dev
 # The tests of training, in the same environment. If PyTorch cannot be installed, they are skipped and the reason is printed.
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/interop -n 2 --dist loadgroup; \
+	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/interop -n $(WORKERS) --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
 # The tested version; set TORCH= for a different one.

@@ -128,6 +128,8 @@ def name_of(line: Sequence[str]) -> str:
 def test_no_command_runs_what_a_store_names(
     line: Sequence[str], stranger: Stranger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Catch a command that imports code which a stranger's store names, without permission."""
+
     def ask(server: ViewServer) -> None:
         page = server.site.content("episodes/0/0.json")
         assert page is not None

@@ -28,7 +28,7 @@ print(images.decode(images.encode_png(zeros((64, 64, 3), "uint8"))).shape, len(i
 
 
 def test_compiled_code_works_where_nothing_can_be_kept_on_disk(tmp_path: Path) -> None:
-    """Files block the cache folders, also for root, like an installation of another user without a home."""
+    """Catch a kernel that needs its cache on disk: files block the folders, also for root, as without a home."""
     package, source = tmp_path / "pivot", Path(str(pivot.__file__)).parent
     for path in (*source.rglob("*.py"), *source.rglob("*.yaml")):
         place = path.relative_to(source)

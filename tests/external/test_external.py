@@ -90,6 +90,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory, prefect_home: Path) -> dict[
 
 
 def test_it_builds_verifies_and_shows(shown: dict[str, Any]) -> None:
+    """Catch a list of environments inside the package that another package cannot extend."""
     assert "corridor" in shown["build"]
     assert "error" not in shown["build"] + shown["verify"] + shown["stats"] + shown["peek"]
     assert " holds: " in shown["verify"]

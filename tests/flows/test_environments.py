@@ -70,6 +70,7 @@ def steps_of(root: Path, env: str) -> dict[str, Rows]:
 
 @pytest.mark.parametrize("env", RUNS)
 def test_a_store_holds(stores: dict[str, Path], env: str) -> None:
+    """Catch an environment whose store does not verify, or has too few failures to show anything."""
     report = verify_store(stores[env], Reporter())
     assert report.problems == []
     assert len(failures(stores[env], env)) == report.checked["training rows"] == report.checked["labels"] >= FEWEST[env]

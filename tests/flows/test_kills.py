@@ -292,7 +292,7 @@ def test_four_runs_at_once_take_turns(victim: Victim, commands: dict[str, Comman
 
 
 def test_the_line_to_a_store_is_cut_at_any_byte(line: Line, s3: ObjectServer) -> None:
-    """Most cuts are within the upload of an object; the next run replaces a lease that was not released."""
+    """Catch half an object, or a lease that stays; most cuts are within the upload of an object."""
     config, undisturbed = config_of(1, rollouts=2), s3.store()
     pivot.build(config, undisturbed)
     for place in points(line.sent // 1000 - 3, 1, 30):  # not in the last request, which gives the lock back

@@ -61,6 +61,7 @@ def stored(s3: ObjectServer, _stored: dict[str, Url]) -> Url:
 
 
 def test_a_store_has_the_bytes_of_a_local_one(stored: Url, local: Path) -> None:
+    """Catch a byte of a store that depends on where it lies."""
     assert promised(stored) == fingerprint(local)
     assert problems(stored) == []
     again = pivot.build(CONFIG, stored)

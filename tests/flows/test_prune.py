@@ -390,6 +390,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_readers_see_the_finished_nights_as_one_store(nights: Path, tmp_path: Path) -> None:
+    """Catch a reader that counts a night twice, leaves one out, or takes an unfinished one for finished."""
     each = [pivot.load_store(nights / day) for day in DAYS]
     whole = pivot.load_store(nights)
     for table in ("episodes", "steps", "frames", "prompts", "calls", "labels"):

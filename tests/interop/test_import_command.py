@@ -20,6 +20,7 @@ def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
 
 
 def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> None:
+    """Catch an episode that an import drops, or labels without evidence, because its state is unknown."""
     unplaced = episode(*["up"] * 4, id="x", success=False)
     del unplaced["initial_state"]
     distances = {"env": "navigation", "env_config": {"horizon": 4}, "distances": [3.0] * 5}

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.xdist_group("scripted")
 
 @pytest.mark.parametrize("env", PLAYERS)
 def test_a_player_fails_as_often_and_in_as_many_ways_as_a_weak_model(env: str) -> None:
+    """Catch a stand-in that wins or loses nearly always, or never reaches a failure mode of its environment."""
     player, episodes = PLAYERS[env], episodes_of(played(env))
     assert len(episodes) == 8 * player.levels
     assert all(episode.status is Status.COMPLETE for episode in episodes)

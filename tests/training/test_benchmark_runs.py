@@ -55,6 +55,7 @@ def config(benchmark: Benchmark, out: Path, url: str, **fields: Any) -> dict[str
 
 
 def test_a_server_and_its_file_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
+    """Catch a figure that depends on whether a server or a file gave the answers."""
     with served(knows(benchmark)) as server:
         report = run_benchmark(config(benchmark, tmp_path / "run", server.url, question=()))
     shutil.copy(tmp_path / "run" / PREDICTIONS, tmp_path / "submitted.jsonl")

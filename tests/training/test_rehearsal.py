@@ -14,6 +14,7 @@ pytestmark = pytest.mark.train
 
 
 def test_a_tiny_rehearsal_runs_every_part(tmp_path: Path) -> None:
+    """Catch a part of the rehearsal that fails on a machine without a GPU, or that reports nothing."""
     shown = command("rehearse", "--model", "tiny", "--out", tmp_path / "rehearsal.json")
     result = json.loads((tmp_path / "rehearsal.json").read_text())
     rows = {row["part"]: row for row in result["rows"]}
