@@ -66,7 +66,11 @@ def test_a_store_on_a_read_only_disk_is_read_and_a_command_that_writes_is_refuse
     with pytest.raises(StoreError, match="holds a run with another config"):
         pivot.build(CONFIG | {"seed": 1}, root)
     refused = pytest.raises(StoreError, match=f"{disk}.*Read-only file system; choose a folder on a writable")
-    for arguments in (("build", "sokoban", "--out", disk / "other"), ("relabel", root, "--workers", "1")):
+    for arguments in (
+        ("build", "sokoban", "--out", disk / "other"),
+        ("build", "sokoban", "--out", root, "--refresh"),
+        ("relabel", root, "--workers", "1"),
+    ):
         with refused:
             run(*arguments)
     for config, refresh in ((CONFIG, True), (config_of({"sokoban": 2, "frozenlake": 3}), False)):

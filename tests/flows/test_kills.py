@@ -183,7 +183,7 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
     if action == "export":
         run = partial(pivot.export, command.options["store"], format="pairs")
 
-    for taken in points(pages, 2, 30):
+    for taken in points(pages, 3, 30):
         root = disk / str(taken)
         used = sum(-(-path.stat().st_size // 4096) for path in disk.rglob("*") if path.is_file())
         subprocess.run(["mount", "-o", f"remount,size={(used + taken) * 4}k", str(disk)], check=True)
@@ -196,7 +196,7 @@ def test_the_disk_is_full_at_any_size(commands: dict[str, Command], disk: Path, 
         subprocess.run(["mount", "-o", "remount,size=1g", str(disk)], check=True)
         run(root)
         command.check_whole(root, f"full after {taken} pages")
-    assert full
+    assert full >= 2
 
 
 # Builds
@@ -222,7 +222,7 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(
         assert (tmp_path / "manifest.json").exists() == finished
         kept.append(_receipts(tmp_path))
         assert len(kept) < 60
-    assert kept == sorted(kept) and len(kept) >= 3 and len(set(kept)) >= 3
+    assert kept == sorted(kept) and len(kept) >= 4 and len(set(kept)) >= 3
     commands["build"].check_whole(tmp_path, "killed again and again")
     assert problems(tmp_path) == []
 

@@ -276,6 +276,7 @@ def test_verify_makes_the_audit_again(tmp_path: Path) -> None:
     turns = [{"actions": [move], "reward": -0.1} for move in ("up", "left", "up", "left")]
     record = episode(turns=turns, success=False)
     pivot.import_rollouts(write_lines(tmp_path / "source", record), tmp_path / "store")
+    assert problems(tmp_path / "store") == []
     path = tmp_path / "store" / "audit.json"
     audit = json.loads(path.read_text())
     assert audit["environments"]["sokoban"]["evidence"] == {"read": 1}

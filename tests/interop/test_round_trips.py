@@ -51,6 +51,7 @@ def same_labels(built: Path, root: Path, result: Any, chats: Sequence[formats.Ch
     labelled = theirs.labels.join(theirs.episodes, on="episode_id").collect()
     assert {*labelled["env"]} == {*ENVIRONMENTS} and labelled.height > 7
     assert mine.steps.collect().height == theirs.steps.collect().height
+    assert problems(root) == []
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -67,7 +68,6 @@ def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
         assert [2, 3] in steps["response_token_ids"].to_list()
     if name == "verifiers":
         assert set(steps["finish_reason"]) == {"length"}
-        assert problems(store) == []
 
 
 def test_own_format(built: Path, tmp_path: Path) -> None:
@@ -76,7 +76,6 @@ def test_own_format(built: Path, tmp_path: Path) -> None:
     assert all(counts[False] == 0 for counts in result.compared.values())
     agree = ("frames_agree", "rewards_agree", "end_agrees")
     assert all(row[name] for row in imports_of(tmp_path / "store") for name in agree)
-    assert problems(tmp_path / "store") == []
 
 
 def test_distances_of_navigation_give_the_same_pivots(built: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture(autouse=True, scope="session")
 def _one_tls_context() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        with suppress(ImportError):  # of another version of the library
+        with suppress(ImportError, AttributeError):  # another version of the library
             transport = import_module("httpcore2")
             patch.setattr(transport, "default_ssl_context", functools.cache(transport.default_ssl_context))
         yield

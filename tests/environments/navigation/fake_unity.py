@@ -30,7 +30,7 @@ def misbehave(how: str | None) -> None:
     if how == "hangs":
         time.sleep(600)
     elif how == "slow":
-        time.sleep(2.8)
+        time.sleep(4.5)
     elif how in {"dies", "late"}:
         time.sleep(1.3 if how == "late" else 0)
         os.kill(os.getpid(), signal.SIGKILL)
