@@ -303,3 +303,5 @@ def test_requests_of_an_episode_that_asked_nothing_again_stay_counted() -> None:
     once, again = Call("r1", "pending", 0, "student", attempts=3), Call("r2", "repeated", 0, "student")
     both = calls_in_all([once, again], [again], {"pending", "repeated"})
     assert {call.request_id: call.attempts for call in both} == {"r1": 3, "r2": 2}
+    finished = Call("r0", "finished", 0, "student", attempts=2)
+    assert calls_in_all([finished, once], [], {"pending"}) == [finished, once], "of a finished episode each once"
