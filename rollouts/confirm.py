@@ -127,16 +127,17 @@ class _Search:
             env.frame_key(),
         )
 
-    def turns(self, snapshot: bytes, played: Sequence[Move]) -> Iterator[Sequence[Move]]:
-        """Yield the turns that could have been played in place of ``played``."""
+    def others(self, snapshot: bytes, played: Sequence[Move]) -> Iterator[_Sight]:
+        """Play the turns that could have been played in place of ``played``, and yield what each shows."""
         env = self._env
         unusable: Move = (env.profile.unusable_action, None)
-        yield [unusable] * len(played)
+        yield from self._allowed(snapshot, [unusable] * len(played))
         most = actions_per_turn(env.config)
         if not isinstance(env, NamedActions) or env.config.most_instances is not None:
             return
         if most == 1 and len(played) == 1:
-            yield from ([(name, None)] for name in env.actions)
+            for name in env.actions:
+                yield from self._allowed(snapshot, [(name, None)])
             return
         # Turns of several actions: prefixes with the same state and reward are continued once.
         count = most if most > 1 else len(played)
@@ -146,13 +147,18 @@ class _Search:
             longer = [(*prefix, name) for prefix in prefixes for name in env.actions]
             prefixes = []
             for names in longer:
-                turn = _turn(names, count, unusable, joined=most > 1)
-                sight = self.step(snapshot, turn)
-                result = (sight.state, round(sight.reward, 6), sight.over)
-                if result not in results and len(results) < _MOST_TURNS:
-                    results.add(result)
-                    prefixes.append(names)
-                    yield turn
+                for sight in self._allowed(snapshot, _turn(names, count, unusable, joined=most > 1)):
+                    result = (sight.state, round(sight.reward, 6), sight.over)
+                    if result not in results and len(results) < _MOST_TURNS:
+                        results.add(result)
+                        prefixes.append(names)
+                        yield sight
+
+    def _allowed(self, snapshot: bytes, moves: Sequence[Move]) -> Iterator[_Sight]:
+        try:
+            yield self.step(snapshot, moves)
+        except (PivotError, ValueError):
+            return  # the environment refuses this action here, so it was not played
 
 
 def _turn(names: Sequence[str], count: int, unusable: Move, *, joined: bool) -> list[Move]:
@@ -185,12 +191,10 @@ def confirm(
         right = search.step(last.snapshots[last.replayed], played)
         layer = _Layer(right.whole_state, {right.whole_state: right.snapshot}, {right.whole_state: {last.replayed}})
         endings: list[_Sight] = []
-        for text, snapshot in last.snapshots.items():
-            for moves in search.turns(snapshot, played):
-                try:
-                    sight = search.step(snapshot, moves)
-                except (PivotError, ValueError):
-                    continue  # the environment refuses this action here, so it was not played
+        for text, snapshot in last.snapshots.items():  # the replayed state first
+            if len(layer.snapshots) > _MOST_STATES:
+                break
+            for sight in search.others(snapshot, played):
                 endings.append(sight)
                 differing = [kind for kind in seen if kind != PICTURE and sight.differs(right, kind)]
                 if PICTURE in seen and not (differing and PICTURE in kinds) and sight.differs(right, PICTURE):
