@@ -140,13 +140,13 @@ def test_certificates_that_differ_show_where(lake: Patient) -> None:
 
 @pytest.fixture(scope="module")
 def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of two levels from a folder of targets, which is gone."""
+    """A store of two levels, one of them drawn twice, from a folder of targets that is gone."""
     folder = tmp_path_factory.mktemp("svg")
     (folder / "icons").mkdir()
     for seed in range(3):
         (folder / "icons" / f"{seed}.svg").write_text(draw_target(random.Random(seed)))
-    settings = {"targets": str(folder / "icons")}
-    pivot.build({"environments": {"svg": {"tasks": 2, "settings": settings}}, "rollouts": 2}, folder / "store")
+    levels = {"tasks": 3, "drawn": [0, 1, 0], "tasks_per_shard": 2, "settings": {"targets": str(folder / "icons")}}
+    pivot.build({"environments": {"svg": levels}, "rollouts": 2}, folder / "store")
     shutil.move(folder / "icons", folder / "elsewhere")
     load_source.cache_clear()
     return folder / "store"
@@ -176,7 +176,7 @@ def test_with_the_folder_levels_are_made_again(drawings: Path) -> None:
 def test_stored_levels_are_counted(drawings: Path, tmp_path: Path) -> None:
     patient = Patient(drawings, tmp_path / "copy")
     change_rows(patient.root, "episodes/svg/00000.parquet", lambda rows: rows[:2])
-    assert "episodes of svg: 1 levels in 2 episodes; expected 2 levels in 4 episodes" in patient.found()
+    assert "episodes of svg: 1 levels in 4 episodes; expected 2 levels in 6 episodes" in patient.found()
 
 
 def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
