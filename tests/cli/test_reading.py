@@ -1,4 +1,4 @@
-"""Commands that read a store, the summary of a build, and commands that judge: stats, peek, relabel, verify, doctor."""
+"""Commands that read a store, the end of a build, and doctor."""
 
 import csv
 import io
@@ -17,34 +17,33 @@ from PIL import Image
 from pivot.cli import app
 from pivot.cli.results import PENDING, show_result
 from pivot.core import plugins
-from pivot.core.errors import PivotError, PluginError, StoreError
+from pivot.core.errors import PivotError, PluginError
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
-from pivot.datasets.store.store import Store
 from pivot.flows.pipeline import COUNTS, BuildResult
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
-from pivot.tests.flow_runs import assert_whole, config_of, files_of
-from pivot.tests.stores import Rows, built_once, change_rows, rewrite_manifest
+from pivot.tests.flow_runs import config_of, files_of
+from pivot.tests.stores import built_once, change_rows, copy_store, rewrite_manifest
 from typer.testing import CliRunner
 
 built = built_once(config_of({"sokoban": 2, "frozenlake": 2}))
 
 
-@pytest.fixture
-def store(built: Path, tmp_path: Path) -> Path:
-    """A copy of the store that a test may change."""
-    return Path(shutil.copytree(built, tmp_path / "copy"))
-
-
-@pytest.mark.parametrize("missing", ["ray", "distributed"])
-def test_doctor_says_that_an_engine_is_missing(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["pivot.cli.doctor"], "installed", lambda package: package != missing)
-    shown = sys.modules["pivot.cli.doctor"]._plugins()[0]
-    rows = {str(name): (str(state), str(fix)) for group, name, state, fix in shown if str(group) == "engines"}
-    engine = {"ray": "ray", "distributed": "dask"}[missing]
-    assert rows.pop(engine) == ("missing", f"needs {missing}: pip install 'pivot-vlm[{engine}]'")
-    assert set(rows.values()) == {("ok", "")}
+@pytest.mark.parametrize(
+    ("missing", "group", "name"),
+    [("ray", "engines", "ray"), ("distributed", "engines", "dask"), ("transformers", "models", "transformers")],
+)
+def test_doctor_says_that_a_package_is_missing(
+    missing: str, group: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["pivot.cli.doctor"]
+    monkeypatch.setattr(module, "installed", lambda package: package != missing)
+    rows, broken = module._plugins()
+    states = {name: (str(state), str(fix)) for kind, name, state, fix in rows if str(kind) == group}
+    assert not broken
+    assert states.pop(name) == ("missing", f"needs {missing}: pip install 'pivot-vlm[{name}]'")
+    assert set(states.values()) == {("ok", "")}
 
 
 def test_the_hint_of_peek_can_be_pasted(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,14 +56,6 @@ def test_the_hint_of_peek_can_be_pasted(built: Path, tmp_path: Path, monkeypatch
 
 
 # Stats
-
-
-def test_stats_shows_every_table(built: Path) -> None:
-    shown = run("stats", built)
-    for title in ("Groups of eight rollouts", "Failure modes", "Pivot step", "Rejected labels"):
-        assert title in shown
-    for mode in set(load_store(built).labels.collect()["failure_mode"]):
-        assert mode in shown
 
 
 def test_pivot_steps_are_aligned_at_any_width(built: Path) -> None:
@@ -152,7 +143,8 @@ def test_peek_draws_a_picture(built: Path, tmp_path: Path) -> None:
         assert str(error_of("peek", built, "--png", place)).startswith(f"--png: found '{place}', ")
 
 
-def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path: Path) -> None:
+def test_peek_draws_no_step_that_the_episode_does_not_have(built: Path, tmp_path: Path) -> None:
+    store = copy_store(built, tmp_path / "copy")
     for path in sorted((store / "labels").rglob("*.parquet")):
         name = path.relative_to(store).as_posix()
         change_rows(store, name, lambda rows: [row | {"pivot_step": 2**31 - 1} for row in rows])
@@ -162,32 +154,15 @@ def test_peek_draws_no_step_that_the_episode_does_not_have(store: Path, tmp_path
     assert "pivot verify" in said
 
 
-def test_peek_refuses_deeply_nested_foreign_data(store: Path) -> None:
-    def nest(rows: Rows) -> None:
-        for row in rows:
-            row["info"] = '{"moved": ' + "[" * 100_000 + "]" * 100_000 + "}"
-
+def test_peek_refuses_deeply_nested_foreign_data(built: Path, tmp_path: Path) -> None:
+    store, info = copy_store(built, tmp_path / "copy"), '{"moved": ' + "[" * 100_000 + "]" * 100_000 + "}"
     for number in (0, 1):
-        change_rows(store, f"steps/sokoban/{number:05}.parquet", nest)
+        name = f"steps/sokoban/{number:05}.parquet"
+        change_rows(store, name, lambda rows: [row | {"info": info} for row in rows])
     assert "cannot be read as JSON (RecursionError); pivot verify names what else" in str(error_of("peek", store))
 
 
-# Relabel, verify, doctor
-
-
-def test_relabel_from_the_command_line(store: Path) -> None:
-    assert "accepted" in run("relabel", store, "--split", "episode", "--workers", "1")
-    assert_whole(store)
-    assert Store.open(store).config.split == "episode"
-    assert "holds: " in run("verify", store, "--workers", "1")
-    assert "unknown writer 'human'" in str(error_of("relabel", store, "--writer", "human"))
-
-
-def test_verify_fails_with_a_single_problem(store: Path) -> None:
-    (store / "stray.parquet").write_bytes(b"")
-    error = error_of("verify", store, "--workers", "1")
-    assert isinstance(error, StoreError)
-    assert "1 problem found" in str(error)
+# Doctor and the end of a build
 
 
 def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,18 +171,6 @@ def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     assert "ready: pivot build" in shown
     assert "broken" not in shown
     assert files_of(tmp_path) == []
-
-
-def test_doctor_calls_no_model_ok_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["pivot.cli.doctor"]
-    monkeypatch.setattr(module, "installed", lambda package: package != "transformers")
-    rows, broken = module._plugins()
-    assert not broken
-    states = {(group, name): (str(state), fix) for group, name, state, fix in rows}
-    assert states["models", "transformers"][0] == "missing"
-    assert states["models", "transformers"][1].endswith("transformers: pip install 'pivot-vlm[transformers]'")
-    assert states["models", "openai"] == ("ok", "")
-    assert "dreamsim" in " ".join(str(row[0]) for row in module._optional())
 
 
 def test_doctor_fails_when_a_plugin_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +208,3 @@ def test_next_commands_can_be_pasted(small_store: Path, tmp_path: Path, capsys: 
     commands = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("pivot ")]
     assert len(commands) == 3
     assert all(shlex.split(line)[2] == str(root) for line in commands)
-
-
-def test_a_complete_build_mentions_no_pending_work(small_store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    show_result(_result(small_store, episodes=8, succeeded=5, failed=3))
-    assert "pending" not in capsys.readouterr().out
