@@ -307,14 +307,6 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
     assert begun == [tmp_path / "run.json", None]
 
 
-def test_each_shape_of_a_field_is_an_option() -> None:
-    line = ("--name", "x", "--many", "1", "--many", "2", "--open-fields", "a=1", "--open-fields", "b=two")
-    more = ("--nested", "n.k=[1]", "--level", "high", "--size", "none")
-    assert read(SAMPLE, *line, *more) == Sample(
-        name="x", many=(1, 2), open_fields={"a": 1, "b": "two"}, nested={"n": {"k": [1]}}, level="high", size=None
-    )
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -355,11 +347,6 @@ def test_a_message_names_the_flag_or_the_key(
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         read(SAMPLE, *words)
     assert "\n" not in str(caught.value)
-
-
-def test_a_form_knows_only_fields_of_its_model() -> None:
-    with pytest.raises(ValueError, match="Sample has no field siez"):
-        Form("sample", Sample, {"siez": Flag()})
 
 
 def test_settings_of_environments_in_a_file_are_named_in_messages(tmp_path: Path) -> None:

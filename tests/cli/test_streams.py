@@ -4,11 +4,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from pivot import cli
-from pivot.core.errors import INTERRUPTED
 from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment
 
 
@@ -98,23 +95,3 @@ def test_ctrl_c_at_any_moment_of_a_command_is_no_traceback(tiny_store: Path, mom
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("interrupted")
-
-
-@pytest.mark.parametrize(
-    ("name", "promises"), [("build", True), ("relabel", True), ("export", True), ("verify", False), ("stats", False)]
-)
-def test_ctrl_c_promises_to_resume_only_what_is_kept(
-    name: str, promises: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(**_: object) -> int:
-        return INTERRUPTED
-
-    monkeypatch.setattr(cli, "command_line", lambda _: interrupted)
-    monkeypatch.setattr(cli, "atexit", SimpleNamespace(register=lambda *_: None))
-    monkeypatch.setattr(sys, "argv", ["pivot", name, "runs/first"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == INTERRUPTED
-    said = capsys.readouterr().err
-    assert said.startswith("interrupted")
-    assert ("resume" in said) == promises

@@ -3,11 +3,9 @@
 import importlib
 import json
 import os
-import pty
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from pivot import cli
-from pivot.tests.flow_runs import CLI, clean_environment, files_of
+from pivot.tests.flow_runs import files_of
 
 WRONG: list[list[str]] = yaml.safe_load(Path(__file__).with_name("wrong_commands.yaml").read_text(encoding="utf-8"))
 """Commands, and what their message says; ``STORE`` is a finished store."""
@@ -88,33 +86,3 @@ def test_a_wrong_probe_starts_none(
     lines = ("probe STORE --arm nope", "probe gone", "probe unfinished", "verify STORE --export gone")
     for line in (*lines, "build sokoban --out STORE", "import gone --out y", "import list.json --out foreign"):
         _error_of(line, monkeypatch, capsys)
-
-
-def test_a_folder_that_may_not_be_read_or_written(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    closed = Path(shutil.copytree(place / "STORE", tmp_path / "closed"))
-    closed.chmod(0o000)
-    try:
-        if os.access(closed, os.R_OK):
-            pytest.skip("this user may read everything")
-        for line in (f"stats {closed}", f"build sokoban --out {closed / 'below'}"):
-            assert "Permission denied" in _error_of(line, monkeypatch, capsys)
-    finally:
-        closed.chmod(0o700)
-
-
-def test_errors_are_one_line_piped_and_at_80_columns(tmp_path: Path) -> None:
-    command = [*CLI, "stats", "gone"]
-    piped = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=clean_environment())
-    master, slave = pty.openpty()
-    environment = clean_environment() | {"COLUMNS": "80", "TERM": "xterm"}
-    shown = subprocess.run(command, stdout=slave, stderr=slave, check=False, cwd=tmp_path, env=environment)
-    os.close(slave)
-    screen = re.sub(r"\x1b\[[0-9;]*m", "", os.read(master, 100_000).decode())
-    os.close(master)
-    assert piped.returncode == shown.returncode > 0
-    assert piped.stdout == ""
-    assert piped.stderr.startswith("error: ")
-    assert piped.stderr.count("\n") == 1
-    assert screen.replace("\r\n", "\n") == piped.stderr
