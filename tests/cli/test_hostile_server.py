@@ -11,14 +11,13 @@ import pivot
 import pytest
 import typer
 from pivot.cli import app
-from pivot.cli.console import out, show_error, show_table
+from pivot.cli.console import out, show_error
 from pivot.cli.results import show_result
 from pivot.core.errors import printable
 from pivot.datasets.store.store import Store
 from pivot.flows.pipeline import result_of
-from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import config_of
-from pivot.tests.flow_runs import pivot as command
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, part, served, walker
 from pivot.tests.stores import Rows, change_rows, rewrite_manifest, table_files
@@ -154,34 +153,15 @@ def test_the_end_of_a_build(talkative: Talkative, capsys: pytest.CaptureFixture[
     assert "Models" in said
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("refusing", [True, False])
-def test_the_whole_command(talkative: Talkative, tmp_path: Path, *, refusing: bool) -> None:
-    """Run it with the flow engine, worker processes and their logs."""
-    _, player, writer = talkative
-    with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
-        server.refusal = TEXT
-        first = server if refusing else player
-        one = ["--model", MODEL, "--base-url", first.url]
-        teacher = ["--writer", "openai", *("--writer-model", MODEL, "--writer-service", f"base_url={writer.url}")]
-        line = ["build", "sokoban", "--tasks", "1", "--rollouts", "4", "--out", str(tmp_path / "store"), "--no-cache"]
-        build = command(*line, "--policy", "openai", *one, *teacher)
-    obeys_nothing(build.stdout + build.stderr)
-    assert ("Models" in build.stdout) != refusing
-    assert build.stderr.count("error: ") == refusing
-
-
 SHOWN = r"a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \[x]"
 KEPT = {"episode_id", "env", "env_config", "initial_state", "info", "status", "frame_id", "next_frame_id"}
 """Columns whose text is not replaced: keys that connect rows, and columns that are read as JSON or levels."""
 
 
-def _says(output: str, *, lines: bool = False) -> None:
+def says(output: str) -> None:
     """Check that the output shows the hostile text literally; table cells may have several lines."""
     flat = "".join(output.split())
-    for piece in SHOWN.split(r"\n") if lines else [SHOWN]:
-        assert "".join(piece.split()) in flat, output
-    obeys_nothing(output)
+    assert all("".join(piece.split()) in flat for piece in SHOWN.split(r"\n")), output
 
 
 @pytest.fixture(scope="module")
@@ -210,42 +190,25 @@ def hostile(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tables_of_stats(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", 2000)
-    _says(run("stats", hostile), lines=True)
-    sql = 'select episode_id, instruction, failure_reason as "[red]x\x1b" from failures limit 2'
-    shown = run("stats", hostile, sql)
-    _says(shown, lines=True)
-    assert r"[red]x\x1b" in shown
+    says(shown("stats", hostile))
+    output = shown("stats", hostile, 'select episode_id, failure_reason as "[red]x\x1b" from failures limit 2')
+    says(output)
+    assert r"[red]x\x1b" in output
 
 
-def test_peek(hostile: Path) -> None:
-    shown = run("peek", hostile)
-    _says(shown)
-    assert shown.count("✓ all is well") == shown.count(r"\r\n✓ all is well") > 5
-
-
-def test_verify(hostile: Path) -> None:
-    result = CliRunner().invoke(app, ["verify", str(hostile), "--workers", "1"])
-    assert "✗" in result.output
-    obeys_nothing(result.output)
-    assert "\n✓" not in result.output
-    assert "[bold red]" in result.output
+def test_peek_and_verify(hostile: Path) -> None:
+    output = shown("peek", hostile)
+    says(output)
+    assert output.count("✓ all is well") == output.count(r"\r\n✓ all is well") > 5
+    assert "[bold red]" in shown("verify", hostile, "--workers", "1")
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     show_error(HOSTILE)
-    shown = capsys.readouterr().err
-    _says(shown)
-    assert shown.count("\n") == 1
-
-
-def test_wide_results_are_turned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", 80)
-    header = [f"column_{number}" for number in range(40)]
-    show_table("Wide", header, [[f"value {row}.{number}" for number in range(40)] for row in range(2)])
-    shown = capsys.readouterr().out
-    for place in (f"column_{number} *│ value {row}.{number} " for number in range(40) for row in range(2)):
-        assert re.search(place, shown), place
-    assert "row 2 of 2" in shown
+    said = capsys.readouterr().err
+    says(said)
+    obeys_nothing(said)
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
