@@ -2,22 +2,15 @@
 
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment
+from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment, python
 
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean_environment() | environment,
-        timeout=PATIENCE,
-    )
+    env, words = clean_environment() | environment, ["bash", "-o", "pipefail", "-c", command]
+    return subprocess.run(words, capture_output=True, text=True, check=False, env=env, timeout=PATIENCE)
 
 
 def pivot(*words: object) -> str:
@@ -90,8 +83,7 @@ main()
 )
 def test_ctrl_c_at_any_moment_of_a_command_is_no_traceback(tiny_store: Path, moment: str, words: list[str]) -> None:
     """Catch a traceback before the first import, within those of libraries, in plugins, and while threads end."""
-    command = [sys.executable, "-c", COMMAND, moment, *words, str(tiny_store)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
+    ended = python(COMMAND, moment, *words, tiny_store)
     assert ended.returncode == 130
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[-1].startswith("interrupted")

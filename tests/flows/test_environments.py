@@ -11,7 +11,6 @@ import pivot
 import pytest
 from PIL import Image
 from pivot.collage import collage, collage_layout, panel
-from pivot.core.errors import StoreError
 from pivot.core.images import decode, encode_jpeg
 from pivot.core.progress import Reporter
 from pivot.datasets.export.card import card_text
@@ -282,10 +281,3 @@ def test_card_and_rows_name_the_scorer(stores: dict[str, Path]) -> None:
     assert len({row["env_config"] for row in rows}) == 1
     settings = json.loads(rows[0]["env_config"])
     assert settings["scorer"] == "pixel" and settings["scorer_version"]
-
-
-def test_a_store_does_not_mix_scorers(stores: dict[str, Path], tmp_path: Path) -> None:
-    root = copy_store(stores["svg"], tmp_path / "store")
-    other = {"tasks": 4, "settings": {"scorer": "dino+dreamsim"}}
-    with pytest.raises(StoreError, match=r"settings of svg \(scorer"):
-        pivot.build({"environments": {"svg": other}, "rollouts": 5}, root)

@@ -1,22 +1,16 @@
 """Labels of a writer behind a server: one loop asks about all shards, whatever fails, stops or is killed meanwhile."""
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-from unittest.mock import AsyncMock, Mock
 
 import pivot
 import polars as pl
 import pytest
-from pivot.core.errors import ServerGoneError
-from pivot.core.messages import EncodedFrame
 from pivot.core.plugins import Settings
 from pivot.datasets.store import run as runs
 from pivot.datasets.store.nights import load_store
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
-from pivot.labeling.writers import model as writer_model
-from pivot.labeling.writers import prompt as writer_prompt
 from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import completed, one_in_three, restart
 from pivot.tests.flows.test_served_workers import build
@@ -69,46 +63,6 @@ def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp
         build(config, tmp_path, workers)
         assert server.log.most_in_flight == 5
         assert server.log.answered > 10
-
-
-def test_a_collage_is_composed_and_encoded_once_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collage = Mock(side_effect=writer_prompt.collage)
-    encode = Mock(side_effect=EncodedFrame.encode)
-    monkeypatch.setattr(writer_prompt, "collage", collage)
-    monkeypatch.setattr(EncodedFrame, "encode", encode)
-    monkeypatch.setattr(writer_model.ModelWriter, "preflight", AsyncMock())  # it would compose an example
-    with served(coach) as server:
-        pivot.build(config_of({"frozenlake": 3}, rollouts=6, teacher=part(server)), tmp_path)
-        labels = load_store(tmp_path).labels.collect().height
-        assert server.log.answered > labels > 5, "no answer was asked for again"
-    assert (collage.call_count, encode.call_count) == (labels, labels)
-
-
-def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Path) -> None:
-    with served(coach, slots=4, latency=0.02) as server:
-        config = config_of({"frozenlake": 5}, rollouts=6, tasks_per_shard=5)
-        teacher = part(server, max_concurrency=4, patience_seconds=0.3)
-        pivot.build(config | {"teacher": teacher}, tmp_path / "whole")
-        half, gone = server.log.answered * 3 // 2, threading.Thread(target=server.stop)
-
-        def vanish(key: str, tried: int) -> None:
-            if server.log.answered >= half and gone.ident is None:
-                gone.start()
-
-        server.fault = vanish
-        with pytest.raises(ServerGoneError, match=r"no answer from http.*finished .* kept.*same command"):
-            pivot.build(config | {"teacher": teacher}, tmp_path / "store")
-        gone.join()
-        assert not (tmp_path / "store/manifest.json").exists()
-        answered, first_answers = server.log.answered, server.log.answered - half * 2 // 3
-        server.start()
-        result = pivot.build(config | {"teacher": teacher}, tmp_path / "store")
-        again = server.log.answered - answered
-    assert result.unanswered == 0
-    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    # Only requests in flight are sent again, though nothing was cached.
-    assert again <= half * 2 // 3 - first_answers + 2 * 4
-    assert_whole(tmp_path / "store")
 
 
 class Telegrapher(GuidanceWriter):

@@ -17,7 +17,6 @@ pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev instal
 import pivot
 from pivot.core.errors import ConfigError, GenerationError
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.run import Run
 from pivot.datasets.store.store import Store, stored_failures
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
@@ -233,13 +232,6 @@ def test_the_exact_rule_is_refused_before_anything_starts(files: list[str]) -> N
     run = {"environments": {"navigation": thor_run(files)}, "solvers": {"navigation": {"pivot_rule": "exact"}}}
     with pytest.raises(ConfigError, match=r"backend=thor has none; choose navigation\.pivot_rule=budget"):
         make_config(run)
-
-
-def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[str]) -> None:
-    config = make_config({"environments": {"navigation": thor_run(files, 6)}})
-    Run(config).check()
-    Run(config).check()
-    assert (len(unity.controllers), unity.alive) == (1, 0)
 
 
 def test_a_label_of_another_walk_is_rejected(unity: StandInUnity, files: list[str], tmp_path: Path) -> None:

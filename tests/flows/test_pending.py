@@ -8,7 +8,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core import plugins
-from pivot.core.errors import ConfigError, PolicyError
+from pivot.core.errors import PolicyError
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.environments.turns import Reply, Turn
@@ -109,25 +109,3 @@ def test_broken_episodes_are_kept_without_labels_and_groups(tmp_path: Path, monk
         shown = pl.read_parquet(tmp_path / "dataset" / config / "*.parquet", columns=["episode_id"])
         assert not set(shown["episode_id"]) & set(broken["episode_id"])
     assert problems(tmp_path) == []
-
-
-def test_a_store_that_grows_makes_its_pending_episodes(
-    faultless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fewer = config_of({"sokoban": 3}, rollouts=ROLLOUTS, policy={"name": "flaky"})
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(_one_in_five_at_its_third_turn))
-    assert pivot.build(fewer, tmp_path / "store").pending_episodes > 0
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0
-    assert fingerprint(tmp_path / "store") == fingerprint(faultless)
-
-
-def test_a_policy_that_cannot_work_at_all_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(turn: Turn) -> bool:
-        raise ConfigError("policy flaky needs a server; give --set flaky.url=http://...")
-
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(refuses))
-    with pytest.raises(ConfigError, match="needs a server"):
-        pivot.build(CONFIG, tmp_path)
-    monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    assert pivot.build(CONFIG, tmp_path).pending_episodes == 0

@@ -11,9 +11,9 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot.core.errors import ConfigError, StoreError
+from pivot.core.errors import StoreError
 from pivot.core.progress import Reporter
-from pivot.core.storage import LocalStorage, local
+from pivot.core.storage import LocalStorage
 from pivot.core.storage.commit import JOURNAL
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.dataset_rows import ShardSplit
@@ -27,8 +27,6 @@ from pivot.flows.relabel import relabel_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
 from pivot.tests.stores import built_once, copy_store, problems
-
-from datasets import load_dataset
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
 CONFIG = config_of({"sokoban": 2, "frozenlake": 1}, rollouts=3)
@@ -121,23 +119,6 @@ def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
     infeasible = load_store(store).labels.filter(pl.col("accepted") & pl.col("infeasible_at_start")).collect()
     rows = [sum(counts["rows"] for counts in result.environments.values()) for result in (before, after)]
     assert rows[1] - rows[0] == len(infeasible)
-
-
-def test_a_store_that_is_not_finished_is_refused(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist"):
-        relabel(tmp_path / "nowhere", {})
-    assert not (tmp_path / "nowhere").exists()
-    (store / "manifest.json").unlink()
-    with pytest.raises(StoreError, match="did not finish"):
-        relabel(store, {})
-
-
-def test_a_change_that_cannot_be_used_leaves_the_store_alone(built: Path, store: Path) -> None:
-    for changes, named in (({"split": "level"}, "split"), ({"teacher": {"name": "nobody"}}, "nobody")):
-        with pytest.raises((ConfigError, pivot.PivotError), match=named):
-            relabel(store, changes)
-    assert fingerprint(store) == fingerprint(built)
-    assert_whole(store)
 
 
 # Killed
@@ -266,23 +247,3 @@ def test_what_a_killed_relabel_left_is_kept_for_equal_changes_alone(built: Path,
     stages = [(LabelStage(each, shard), ExportStage(each, shard, ShardSplit())) for each in (old, new)]
     inputs = [(label.inputs(), export.inputs()) for label, export in stages]
     assert inputs[0] != inputs[1]
-
-
-def test_a_trainer_loads_the_dataset_on_either_side_of_the_exchange(
-    built: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = []
-
-    def exchange_and_look(first: Any, second: Any) -> None:
-        assert (first.name, second.name) == ("dataset", ".dataset-v2")
-        counts.append(load_dataset(str(store / "dataset"), "sokoban", cache_dir=str(tmp_path / "before")).num_rows)
-        real(first, second)
-        counts.append(load_dataset(str(store / "dataset"), "sokoban", cache_dir=str(tmp_path / "after")).num_rows)
-
-    real = local._exchange
-    monkeypatch.setattr(local, "_exchange", exchange_and_look)
-    relabel(store, BY_EPISODE)
-    labels = load_store(built).labels.filter(pl.col("accepted") & ~pl.col("infeasible_at_start"))
-    sokoban = load_store(built).episodes.filter(pl.col("env") == "sokoban")
-    expected = len(labels.join(sokoban, on="episode_id").collect())
-    assert [sum(rows.values()) for rows in counts] == [expected, expected]

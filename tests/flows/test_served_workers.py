@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -22,14 +21,13 @@ from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.stages import LabelStage, RolloutStage
 from pivot.datasets.store.store import Store
-from pivot.datasets.store.usage import model_usage
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult, build_store
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
-from pivot.tests.flow_runs import PATIENCE, assert_whole, begun
-from pivot.tests.flows.test_served_faults import completed, config_at, one_in_three
+from pivot.tests.flow_runs import PATIENCE, begun
+from pivot.tests.flows.test_served_faults import config_at
 from pivot.tests.flows.test_writers import both, tables_of
 from pivot.tests.models.chat_server import MODEL, served
 
@@ -61,24 +59,6 @@ def build(config: dict[str, Any], root: Path, workers: int = 1, reporter: Report
 # Results equal to those of one process
 
 
-def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp_path: Path) -> None:
-    with served() as whole:
-        build(config_at(whole, TASKS), tmp_path / "whole")
-    with served(fault=one_in_three()) as server:
-        reporter, config = Mock(Reporter()), config_at(server, TASKS)
-        build(config, tmp_path / "store", 5, reporter)
-        result = completed(lambda: build(config, tmp_path / "store", 2))
-        (usage,) = model_usage(Store.open(tmp_path / "store"))
-        assert usage.tries >= server.log.requests > usage.requests
-    (total,), played = (
-        [amount for stage, amount in map(attrgetter("args"), reported.call_args_list) if stage == "rollout"]
-        for reported in (reporter.start, reporter.advance)
-    )
-    assert (result.pending_episodes, sum(played)) == (0, total)
-    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-    assert_whole(tmp_path / "store")
-
-
 @pytest.mark.timeout(900)
 def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
     """Catch a limit for every process, and bytes that depend on the process that plays or labels."""
@@ -90,13 +70,6 @@ def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
         pivot.build(config, tmp_path / "store", workers=2)
         assert server.log.most_in_flight == 6
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
-
-
-def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path) -> None:
-    with served() as server:
-        server.crowd = 16
-        build(config_at(server, {"sokoban": 8}, max_concurrency=16), tmp_path, 4)
-        assert server.log.most_in_flight == 16
 
 
 def test_a_slot_is_not_kept_by_the_process_that_returns_it() -> None:

@@ -13,7 +13,7 @@ from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
-from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.cli.command_line import run
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.models import chat_server
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, pictures_of, served, walker
@@ -267,18 +267,6 @@ def test_a_store_of_two_checkpoints_names_both(tmp_path: Path, monkeypatch: pyte
     assert warnings == [False, False, True]
     revisions = load_store(root).calls.filter(pl.col("role") == "teacher").collect()["model_revision"]
     assert {text.partition(":")[0] for text in revisions} == {"runs/a", "runs/b"}
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--only-rejected",), "only_rejected: teacher 'template' is not a model behind a server"),
-        (("--only-rejected", "--refresh"), "found both refresh and only_rejected; choose one"),
-    ],
-)
-def test_wrong_uses_of_only_rejected_are_refused(options: tuple[str, ...], says: str, small_store: Path) -> None:
-    error = error_of("relabel", small_store, "--workers", "1", *options)
-    assert says in str(error) and error.status == 2
 
 
 def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, ChatServer], tmp_path: Path) -> None:
