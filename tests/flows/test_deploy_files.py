@@ -107,14 +107,8 @@ COMMANDS = list(commands())
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_exists_with_its_flags(words: list[str]) -> None:
-    check_command(words)
-
-
-def test_a_wrong_command_is_found() -> None:
     assert len(COMMANDS) == 9
-    for wrong in ("pivot deploy --wrok", "pivot deployy", "prefect server start --hots x", "prefect sever start"):
-        with pytest.raises(Exception, match=r".+"):
-            check_command(shlex.split(wrong))
+    check_command(words)
 
 
 def variables() -> Iterator[tuple[str, str]]:

@@ -242,7 +242,7 @@ def test_a_flow_makes_the_bytes_of_a_build(served: Served, tmp_path: Path) -> No
 
 @pytest.mark.operations
 def test_ctrl_c_leaves_no_process(served: Served) -> None:
-    """The last test of the file: it ends what the others use, with a run at work."""
+    """The last test of the shared server: it ends what the others use, with a run at work."""
     served.until(served.start("build", config=WIDE, out="ended", workers=2), "RUNNING")
     processes = psutil.Process(served.process.pid).children(recursive=True)
     assert len(processes) >= 3  # server, worker, the run
@@ -253,3 +253,14 @@ def test_ctrl_c_leaves_no_process(served: Served) -> None:
     assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
     with socket.create_server(("127.0.0.1", served.port)):
         pass
+
+
+@pytest.mark.operations
+def test_a_worker_runs_no_more_at_a_time_than_it_may(prefect_home: Path, tmp_path: Path) -> None:
+    """The deployment itself has no limit: without that of the worker both runs would begin at once."""
+    with Served(prefect_home, tmp_path, "--runs", "1") as served:
+        assert served.deployment("build")["global_concurrency_limit"] is None
+        config = config_of({"sokoban": 12}, rollouts=4)
+        runs = [served.start("build", config=config, out=f"store-{number}", workers=1) for number in range(2)]
+        first, second = sorted(map(served.completed, runs), key=lambda run: run["start_time"])
+        assert second["start_time"] >= first["end_time"]

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +90,6 @@ def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
 
 
 STARTS: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown policy": (config_of(policy={"name": "oracle"}), "unknown policy 'oracle'"),
     "levels that cannot be made": (
         config_of() | {"environments": {"frozenlake": {"tasks": 99, "settings": {"size": 2}}}},
         "no level for task 44",
@@ -111,16 +109,6 @@ def test_a_start_that_fails_leaves_no_run_json(config: dict[str, Any], message: 
     assert [name for name in files_of(root) if not name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("role", ["policy", "teacher"])
-def test_a_key_that_is_not_set_leaves_no_file(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MY_KEY", raising=False)
-    part = {"name": "openai", "options": {"model": "m"}, "service": {"key_variable": "MY_KEY"}}
-    flag = "--key-variable" if role == "policy" else "--writer-service key_variable=NAME"
-    with pytest.raises(ConfigError, match=f"{role}: MY_KEY should hold the key .* with {flag}"):
-        pivot.build(config_of() | {role: part}, tmp_path / "store")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("owner", "name"), [(SokobanEnv, "make_level"), (RolloutStage, "make")])
 def test_a_plugins_bug_leaves_nothing(owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owner, name, Mock(side_effect=LookupError))
@@ -129,10 +117,6 @@ def test_a_plugins_bug_leaves_nothing(owner: Any, name: str, tmp_path: Path, mon
     assert [name for name in files_of(tmp_path) if not name.split("/")[1].startswith(".")] == []
     monkeypatch.undo()
     pivot.build(config_of(), tmp_path / "store")
-
-
-SECONDS = 120.0
-"""Less than a server gets by default to answer, which is 180 s; a slow machine needs ten."""
 
 
 def part(url: str, **changes: Any) -> dict[str, Any]:
@@ -237,10 +221,8 @@ def test_a_wrong_set_up_stops_the_run_before_anything_is_made(mistake: Mistake, 
     ):
         parts = {each: part(bad.url if each == role else good.url) for each in ("policy", "teacher")}
         mistake.change(parts[role], tmp_path)
-        started = time.monotonic()
         with pytest.raises(mistake.error, match=f"^{role}: .*{mistake.message}") as stopped:
             pivot.build(config_of(2, **parts), tmp_path / "store")
-        assert time.monotonic() - started < SECONDS
         assert good.log.requests <= 6
     assert "\n" not in str(stopped.value)
     if role == "teacher":

@@ -1,17 +1,20 @@
 """Ray and Dask give the bytes of a local run, also when a node dies, and leave no files or processes.
 
 Two raylets are two nodes, and two processes two workers of Dask; both share this machine's disk.
+A worker with other sources or another store is refused.
 """
 
 import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from importlib.util import find_spec
@@ -24,8 +27,10 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import env_config, make_config
+from pivot.flows.engines import cluster as orders
 from pivot.flows.engines.base import WorkerPool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
+from pivot.flows.engines.versions import CODE, OURS, ROOMS, source_digest, versions_here
 from pivot.flows.pipeline import build_store
 from pivot.flows.running import Running, pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
@@ -223,6 +228,41 @@ def test_a_worker_without_the_store_refuses_its_calls(tmp_path: Path) -> None:
         _, error, _ = pickle.loads(carry_out(order))
         assert isinstance(error, StoreError)
         assert re.search(r"does not share the store: it finds another run\.json at .*, or none", str(error))
+
+
+def test_every_room_of_the_package_is_in_the_digest() -> None:
+    declared = tomllib.loads((OURS / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    assert {name.split(".")[1] for name in declared if "." in name} == set(ROOMS)
+
+
+def test_a_change_of_any_file_changes_the_digest(tmp_path: Path) -> None:
+    copy, roots = tmp_path / "pivot", sorted(path.name for path in OURS.glob("*.py"))
+    for room in ROOMS:
+        shutil.copytree(OURS / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in roots:
+        shutil.copy(OURS / name, copy)
+    before = source_digest(copy)
+    assert before == source_digest(OURS), "a wheel and a checkout of the same source are equal"
+    for place in [*(copy / name for name in roots), *(next((copy / room).rglob("*.py")) for room in ROOMS)]:
+        source = place.read_bytes()
+        place.write_bytes(source + b"\n")
+        assert source_digest(copy) != before, place
+        place.write_bytes(source)
+    (copy / "flows/engines/extra.py").touch()
+    assert source_digest(copy) != before
+    (copy / "flows/engines/extra.py").unlink()
+    assert source_digest(copy) == before
+
+
+def test_an_order_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    theirs = {**versions_here(), CODE: "another", "pyarrow": "25.0"}
+    monkeypatch.setattr(orders, "versions_here", lambda: theirs)
+    order = packed(abs, (-3,), tmp_path)
+    monkeypatch.undo()
+    _, error, _ = pickle.loads(carry_out(order))
+    assert isinstance(error, ConfigError)
+    assert re.search(r"a worker on .* has other versions .*PIVOT's source .*pyarrow .*here 25\.0", str(error))
+    assert pickle.loads(order)[0] == theirs
 
 
 @pytest.mark.parametrize(

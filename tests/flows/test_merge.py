@@ -205,32 +205,15 @@ def test_killed_anywhere_the_same_call_goes_on_and_no_other(stores: list[Path], 
     assert [fingerprint(root) for root in stores] == before
 
 
-def before_the_export(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    export = merging.export_store
-    monkeypatch.setattr(merging, "export_store", lambda *arguments: act() and export(*arguments))
-
-
 def test_a_store_that_changes_is_noticed(stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(shutil.copytree(stores[1], tmp_path / "store"))
-    before_the_export(monkeypatch, lambda: pivot.relabel(root, {"log": "actions"}))
-    with pytest.raises(StoreError, match="was changed or removed while it was read; run the same command again"):
-        pivot.merge(root, out=tmp_path / "new")
+    """Catch rows of a store that a relabelling replaces meanwhile, or that a prune marks for removal."""
+    root, mark, export = copy_store(stores[1], tmp_path / "store"), tmp_path / "mark", merging.export_store
+    for act in (lambda: pivot.relabel(root, {"log": "actions"}), lambda: (root / "manifest.json").rename(mark)):
+        monkeypatch.setattr(merging, "export_store", lambda *more, act=act: act() and export(*more))
+        with pytest.raises(StoreError, match="was changed or removed while it was read; run the same command again"):
+            pivot.merge(root, out=tmp_path / "new")
     monkeypatch.undo()
+    mark.rename(root / "manifest.json")
     pivot.merge(root, out=tmp_path / "new")
     assert_nothing_is_torn(tmp_path / "new")
     assert load_store(tmp_path / "new").episodes.collect().height > 0
-
-
-def test_a_merge_that_a_prune_disturbs_can_be_repeated_when_the_night_is_back(
-    stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nights = [Path(shutil.copytree(stores[at], tmp_path / f"2026-01-0{at + 1}")) for at in range(2)]
-    before_the_export(monkeypatch, lambda: pivot.prune(tmp_path, keep="1").marked == 1)
-    with pytest.raises(StoreError, match="was changed or removed while it was read"):
-        pivot.merge(*nights, out=tmp_path / "new")
-    monkeypatch.undo()
-    (mark,) = nights[0].glob(".removed-*.json")
-    mark.rename(nights[0] / "manifest.json")
-    pivot.merge(*nights, out=tmp_path / "new")
-    pivot.merge(*stores[:2], out=tmp_path / "whole")
-    assert fingerprint(tmp_path / "new") == fingerprint(tmp_path / "whole")
