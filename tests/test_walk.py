@@ -81,7 +81,7 @@ LANGUAGES = {
     "sql": "insight/test_stats.py runs the questions; httpfs needs a download",
     "text": "shows output",
     "toml": "test_docs.py compares it with the tested example",
-    "yaml": "test_watch.py checks it with Prefect's model",
+    "yaml": "test_monitoring.py checks it with Prefect's model",
     "yml": "shows a part of prefect.yaml",
 }
 """Languages of blocks that do not run here, and why."""

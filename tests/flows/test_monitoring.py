@@ -1,5 +1,6 @@
-"""The shipped alerts, parsed as by Prometheus and evaluated on the files of finished and killed runs."""
+"""What an operator sees of runs: alerts, evaluated on the files of finished and killed runs, metrics, tables, lines."""
 
+import json
 import logging
 import math
 import operator
@@ -13,14 +14,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import duckdb
+import pivot
+import prefect
 import promql_parser as promql
 import pytest
 import yaml
 from pivot.core.errors import StoreError
+from pivot.datasets.store.config import make_config
 from pivot.flows import artifacts, metrics, watch
 from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals, expect_runs
+from pivot.tests.flow_runs import config_of
+from prefect.cli.deploy._models import PrefectYamlModel
+from prefect.events.schemas.automations import AutomationCore
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +38,7 @@ RULES: dict[str, dict[str, Any]] = {
     for rule in group["rules"]
 }
 HOUR = 3600.0
+LOG = logging.getLogger("test of flows")
 Labels = frozenset[tuple[str, str]]
 Vector = dict[Labels, float]
 Series = Mapping[str, Vector]
@@ -248,7 +257,7 @@ def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path
 def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
     error: BaseException, alarms: list[set[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "get_run_logger", lambda: logging.getLogger("night"))
+    monkeypatch.setattr(watch, "get_run_logger", lambda: LOG)
     monkeypatch.setattr(watch, "flow_run", SimpleNamespace(id=None))
     monkeypatch.setattr(watch, "deployment", SimpleNamespace(id="1", name="nightly-sokoban"))
     for attempt, expected in enumerate(alarms, 1):
@@ -277,3 +286,90 @@ def test_usage_is_what_a_store_paid_for(tiny_store: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(artifacts, "query_rows", query_rows)
         used = {"prompt": 8.0, "completion": 2.0, "cost": 0.5}
         assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": used}
+
+
+# Reports without a server: lines, metrics, tables, also a broken one
+
+
+@pytest.fixture
+def reporter() -> watch.Watch:
+    """A watch of a run that no server shows."""
+    return watch.Watch(LOG, artifacts.Artifacts(LOG, None, "nightly"), RunMetrics("nightly", 0.0))
+
+
+def test_a_build_reports_every_stage_of_every_shard(
+    reporter: watch.Watch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, LOG.name):
+        pivot.build(config_of({"frozenlake": 2}), tmp_path / "store", reporter=reporter)
+    stages = [message.partition(":")[0] for message in caplog.messages if " bytes" in message]
+    assert stages == [f"{stage} frozenlake/0000{shard}" for stage in ("rollout", "label", "export") for shard in (0, 1)]
+    files = list((tmp_path / "store").rglob("*.parquet"))
+    assert sum(each.size for each in reporter.metrics.stages.values()) == sum(path.stat().st_size for path in files)
+    assert all(each.seconds > 0 and each.made == 2 for each in reporter.metrics.stages.values())
+
+
+def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = RunMetrics('odd "name"\n\\', 1.5, 2.5, True, {"rollout": StageTotals(2, 1, 0.5, 7)}, {"svg": {"rows": 3}})
+    families = list(text_string_to_metric_families(metrics.text()))
+    assert all(each.type == "gauge" and each.documentation for each in families)
+    samples = {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    name = metrics.deployment
+    assert samples["pivot_run_started_timestamp_seconds", name] == 1.5
+    assert samples["pivot_run_succeeded", name] == 1
+    assert samples["pivot_stage_bytes", name, "rollout"] == 7
+    assert samples["pivot_store_count", name, "svg", "rows"] == 3
+    unfinished = RunMetrics("night", 1.5).text()
+    RunMetrics("night", 1.5).write()  # no folder is configured
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    RunMetrics("night", 1.5).write()
+    assert [path.name for path in tmp_path.iterdir()] == ["pivot-night.prom"]
+    RunMetrics("s3://Bucket/night", 1.5).write()
+    assert (tmp_path / "pivot-s3-bucket-night.prom").exists()
+    assert (tmp_path / "pivot-night.prom").read_text() == unfinished
+
+
+def test_a_folder_that_cannot_be_written_ends_no_run(
+    reporter: watch.Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "missing"))
+    reporter.write_metrics()
+    assert "cannot write" in caplog.text
+
+
+# Artifacts
+
+
+def test_a_refused_artifact_ends_no_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def no_server(**_: Any) -> Any:
+        raise OSError("no server")
+
+    monkeypatch.setattr(artifacts, "get_client", no_server)
+    artifacts.Artifacts(LOG, str(uuid4()), "night").table("counts", [{"a": 1}], "counts")
+    assert caplog.text.count("is not shown (OSError: no server)") == 1
+
+
+# The documentation
+
+
+def test_the_snippets_are_what_prefect_knows() -> None:
+    page = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
+    automations, file, manifest = (
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    )
+    for each in automations["automations"]:
+        assert AutomationCore.model_validate(each).model_dump(mode="json", exclude_unset=True).keys() == each.keys()
+    assert PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True) == file
+    (deployment,) = file["deployments"]
+    assert make_config(deployment["parameters"]["config"]).environments["sokoban"].tasks == 180
+    views = Path(prefect.__file__).parent / "server/api/collections_data/views/aggregate-worker-metadata.json"
+    types = {kind: each for group in json.loads(views.read_text()).values() for kind, each in group.items()}
+    assert set(re.findall(r"--type (\S+)", page)) <= types.keys()
+    template = types["kubernetes"]["default_base_job_configuration"]
+    assert deployment["work_pool"]["job_variables"].keys() <= template["variables"]["properties"].keys()
+    job = template["job_configuration"]["job_manifest"]["spec"]["template"]["spec"]
+    assert manifest["spec"]["template"]["spec"]["containers"][0]["name"] == job["containers"][0]["name"]
+    script = re.search(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+    assert script is not None
+    subprocess.run(["bash", "-n"], input=script[1], text=True, check=True)
