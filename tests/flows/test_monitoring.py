@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-import duckdb
 import pivot
 import prefect
 import promql_parser as promql
@@ -268,24 +267,6 @@ def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
         series = series_of((folder / "pivot-nightly-sokoban.prom").read_text())
         pause = 601.0 if isinstance(error, KeyboardInterrupt) else 540.0  # the longest pause before an attempt
         assert Prometheus(time.time() + pause, series).firing() == expected
-
-
-def test_usage_is_what_a_store_paid_for(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = {"prompt": 0.0, "completion": 0.0, "cost": 0.0}
-    assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": nothing}  # scripted: no tokens
-    with duckdb.connect() as store:
-        columns = "role text, prompt_tokens int, completion_tokens int, cost double, cache_hit bool"
-        store.execute(f"create table calls ({columns})")
-        store.execute("insert into calls values ('teacher', 7, 2, 0.5, false), ('teacher', 1, null, null, null)")
-        store.execute("insert into calls values ('teacher', 100, 100, 100, true)")
-
-        def query_rows(_: Path, sql: str) -> list[dict[str, Any]]:
-            rows = store.sql(sql)
-            return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-
-        monkeypatch.setattr(artifacts, "query_rows", query_rows)
-        used = {"prompt": 8.0, "completion": 2.0, "cost": 0.5}
-        assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": used}
 
 
 # Reports without a server: lines, metrics, tables, also a broken one

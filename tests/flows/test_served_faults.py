@@ -16,6 +16,7 @@ import pytest
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
+from pivot.flows.artifacts import usage_of
 from pivot.flows.pipeline import BuildResult
 from pivot.tests.flow_runs import assert_whole, config_of
 from pivot.tests.flows.test_writers import coach, part, tables_of
@@ -107,6 +108,8 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
             (usage,) = model_usage(Store.open(tmp_path / "store"))
             assert usage.tries == server.log.requests
             assert usage.cost == pytest.approx(server.log.answered)  # 100 prompt tokens each
+            reported = usage_of(tmp_path / "store")["student"]
+            assert (reported["prompt"], reported["cost"]) == pytest.approx((100 * usage.cost, usage.cost))
             assert usage.unanswered == pending[-1]
             if len(pending) == 2:
                 assert problems(tmp_path / "store") == []
