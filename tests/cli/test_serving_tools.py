@@ -47,7 +47,7 @@ SMALL = Gpu("RTX 4090", 24.0)
         ("a/m-72B", [H100] * 8, 4),
         ("a/m-72B", [H100], 1),  # does not fit on one GPU
         ("a/m", [SMALL] * 2, 1),
-        ("runs/checkpoint-250", [SMALL] * 2, 1),  # a number without a unit is no size
+        ("runs/checkpoint-250", [SMALL] * 2, 1),  # a number without a unit does not count
         ("Qwen/Qwen3-VL-30B-A3B-Instruct", [SMALL] * 4, 4),  # all experts are loaded
         ("some/model-0.5b", [SMALL] * 4, 1),
         ("a/m-3B", [], 1),

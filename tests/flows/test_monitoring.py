@@ -1,4 +1,4 @@
-"""What an operator sees of runs: alerts, evaluated on the files of finished and killed runs, metrics, tables, lines."""
+"""Alerts, evaluated on the files of finished and killed runs; metrics, tables and lines that an operator sees."""
 
 import json
 import logging
