@@ -247,16 +247,6 @@ def test_a_refused_option_is_named() -> None:
         NavigationEnv().restore(b"{}")
 
 
-def test_levels_differ_in_their_instruction_alone() -> None:
-    config = NavigationConfig()
-    base, common = NavigationEnv.make_level(config, 3)
-    assert (base.eval_set, common.eval_set) == ("base", "common_sense")
-    assert (base.task_id, base.seed, base.initial_state) == (common.task_id, common.seed, common.initial_state)
-    kind = parse_state(base.initial_state).target.type
-    assert kind in base.instruction
-    assert kind.lower() not in common.instruction.lower()
-
-
 def test_lossless_frames_are_the_renderers_own() -> None:
     png, jpeg = NavigationEnv(NavigationConfig(image_format="png")), NavigationEnv()
     one, _ = png.reset(options={"state": LEVEL})

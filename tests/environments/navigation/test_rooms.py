@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from pivot.core.errors import GenerationError
+from pivot.core.plugins import explain
 from pivot.environments.base import Task
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor, fewest_steps
@@ -29,6 +30,8 @@ from pivot.environments.navigation.tasks import base_instruction, common_sense_i
 from pivot.environments.navigation.view.scene import SHAPES, draw_view
 from pivot.environments.navigation.view.surfaces import CODES
 from pivot.rollouts.plan import plan_tasks
+from pivot.solvers.navigation.solver import NavigationSolver
+from pydantic import ValidationError
 
 
 @lru_cache(maxsize=1)
@@ -119,30 +122,6 @@ def test_rooms_make_sense(kind: str) -> None:
         assert len(free) > 0.25 * len(cells), "there must be room to walk"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_furniture_does_not_stand_in_furniture(kind: str) -> None:
-    """Bodies of different pieces keep apart, but for chairs at tables and what lies, stands or hangs on something."""
-    for seed in range(12):
-        room, targets = furnish(random.Random(seed), kind)
-        small = {target.id for target in targets} | {item.id for item in room.objects if item.type in _MAY_TOUCH}
-        solids = [
-            (item.id, part)
-            for item in room.objects
-            if item.id not in small
-            for part in item.parts
-            if part.low[1] < 1800 and part.high[1] > 50
-        ]
-        for index, (name, part) in enumerate(solids):
-            for other_name, other in solids[index + 1 :]:
-                apart = any(
-                    part.high[axis] <= other.low[axis] or other.high[axis] <= part.low[axis] for axis in range(3)
-                )
-                assert name == other_name or apart, (seed, name, other_name)
-
-
-_MAY_TOUCH = {"Chair", "Rug", "Window", "Hood", "Painting", "WallClock", "Doorway"}
-
-
 def test_instructions_name_the_thing_or_its_use() -> None:
     for thing in THINGS:
         assert thing.type in base_instruction(thing.type)
@@ -195,19 +174,31 @@ def test_equal_rooms_give_equal_pixels_everywhere() -> None:
 PINNED = "1bb5b0854457aa396eadac25615928db35e6a2bdf0406bea04933b4fd88033c6"
 
 
-def test_the_target_can_be_recognised_at_the_end() -> None:
-    """Within reach and in view, a target covers enough pixels to be distinguished from its surroundings."""
-    for seed in range(10):
-        state = parse_state(NavigationEnv.make_task(NavigationConfig(), seed).initial_state)
-        room = parse_room(state.room_json or "")
-        owners = [item.id for item in room.objects for _ in item.parts]
-        most = 0
-        for rotation, (x, z) in {0: (0, -1.2), 90: (-1.2, 0), 180: (0, 1.2), 270: (1.2, 0)}.items():
-            place = state.target.x + x, state.target.z + z
-            if not (0.1 < place[0] < room.size[0] / 1000 - 0.1 and 0.1 < place[1] < room.size[2] / 1000 - 0.1):
-                continue
-            for horizon in (0, 30):
-                pose = Pose(round(place[0], 3), 0.9, round(place[1], 3), rotation, horizon)
-                _, parts = draw_view(state.room_json or "", pose)
-                most = max(most, sum(owners[part] == state.target.id for part in parts.ravel() if part >= 0))
-        assert most >= 60, (seed, state.target.type, most)
+DECILES = (2.51, 2.53, 2.57, 2.61, 2.65, 2.70, 2.80, 2.86, 2.91, 2.97, 3.00)
+"""Deciles of the 60 published start distances, metres."""
+
+
+def test_published_starts_have_the_published_distances() -> None:
+    tasks = plan_tasks(NavigationEnv, NavigationConfig(starts="published"), 0, 120)[::2]
+    actual = [parse_state(task.initial_state).distance() for task in tasks]
+    assert all(2.51 <= metres <= 3.0 for metres in actual)
+    assert {NavigationSolver().needed(metres) for metres in actual} == {3}
+    assert np.abs(np.quantile(actual, np.linspace(0, 1, 11)) - DECILES).max() < 0.1
+    varied = max(parse_state(task.initial_state).distance() for task in levels())
+    assert varied > 4, "the default is another distribution"
+
+
+def test_levels_without_the_setting_keep_their_ids() -> None:
+    config = NavigationConfig()
+    assert "starts" not in config.decisive()
+    assert NavigationConfig.model_validate(config.decisive()) == config
+    other = NavigationConfig(starts="published")
+    assert other.min_steps == 3
+    assert NavigationConfig.model_validate(other.decisive()) == other
+    assert other.digest() != config.digest()
+
+
+def test_task_files_have_starts_of_their_own() -> None:
+    with pytest.raises(ValidationError) as raised:
+        NavigationConfig.model_validate({"backend": "thor", "thor_version": "5", "starts": "published"})
+    assert "the task files define the starts" in explain(raised.value, "setting ", NavigationConfig)
