@@ -82,7 +82,7 @@ class Program:
         metadata = {"agents": [agent], "thirdPartyCameras": [], "sequenceId": number, "activeAgentId": 0}
         body = msgpack.dumps(metadata)
         assert isinstance(body, bytes)
-        picture = bytes(range(SIDE)) * (SIDE * 3)
+        picture = b"".join(bytes([row]) * (3 * SIDE) for row in range(SIDE))
         for kind, part in ((METADATA, body), (IMAGE, picture), (END, b"")):
             self.pipe.write(HEADER.pack(kind, len(part)) + part)
         self.pipe.flush()

@@ -1,23 +1,16 @@
 """The AI2-THOR backend against real event classes and a controller that hangs, dies, raises and answers partially."""
 
-import ast
-import importlib.util
 import math
-import warnings
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
 
-from ai2thor.fifo_server import FifoServer
 from pivot.core.errors import ConfigError, LevelError, SimulatorError
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.state import NavigationState, Pose, Target
 from pivot.environments.navigation.thor.process import STEP_SECONDS, ThorProcess
-from pivot.environments.navigation.thor.worker import read_event
 from pivot.environments.navigation.thor.world import COMMANDS, ThorWorld
 from pivot.environments.navigation.world import ACTIONS
 from pivot.tests.environments.navigation import thor_stand_in as stand_in
@@ -50,59 +43,6 @@ def undisturbed() -> list[tuple[bool, Pose, bytes]]:
     world = ThorWorld(StandInUnity())
     world.load(START)
     return walk(world, WALK)
-
-
-# The real classes
-
-
-def real_definition(name: str) -> ast.arguments:
-    """The signature in the installed package's source; importing it would need its whole list of dependencies."""
-    spec = importlib.util.find_spec("ai2thor")
-    assert spec is not None and spec.origin is not None
-    with warnings.catch_warnings(action="ignore"):  # its strings have odd escapes
-        tree = ast.parse((Path(spec.origin).parent / "controller.py").read_text(encoding="utf-8"))
-    controller = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Controller")
-    return next(n for n in controller.body if isinstance(n, ast.FunctionDef) and n.name == name).args
-
-
-def test_the_stand_in_speaks_the_interface_of_the_real_controller() -> None:
-    for name in ("reset", "step"):
-        real = real_definition(name)
-        tree = ast.parse(Path(stand_in.__file__).read_text(encoding="utf-8"))
-        ours = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "StandInController")
-        mine = next(n for n in ours.body if isinstance(n, ast.FunctionDef) and n.name == name).args
-        assert [each.arg for each in mine.args] == [each.arg for each in real.args]
-        assert mine.kwarg and real.kwarg and mine.kwarg.arg == real.kwarg.arg
-
-
-def raw_event(agents: int = 1) -> Any:
-    """An event made by the real server from what Unity sends: metadata and the bytes of the picture."""
-    metadata = stand_in.StandInController(StandInUnity())
-    metadata.scene, metadata.pose = "FloorPlan11_physics", [-1.5, 0.9, -0.9, 90.0, 30.0]
-    agent = dict(metadata.event("MoveAhead", False).metadata)
-    picture = np.random.default_rng(1).integers(0, 256, (255, 255, 3)).astype(np.uint8)
-    server = FifoServer(255, 255, 100.0)
-    server.unity_proc = None
-    message = {
-        "agents": [dict(agent, agentId=number, thirdPartyCameras=None) for number in range(agents)],
-        "activeAgentId": agents - 1,
-        "thirdPartyCameras": [],
-        "sequenceId": 0,
-        "screenWidth": 255,
-        "screenHeight": 255,
-    }
-    server.sequence_id = 0
-    return server.create_event(message, {"image": [picture.tobytes() for _ in range(agents)]}), picture
-
-
-@pytest.mark.parametrize("agents", [1, 2])
-def test_events_of_the_real_server_are_read(agents: int) -> None:
-    event, picture = raw_event(agents)
-    assert type(event).__name__ == ("Event" if agents == 1 else "MultiAgentEvent")
-    answer, pixels = read_event(event)
-    assert (answer["success"], answer["pose"]) == (False, [-1.5, 0.9, -0.9, 90.0, 30.0])
-    assert answer["message"] == "Wall is blocking Agent 0 from moving"
-    assert pixels == picture[::-1].tobytes()  # Unity sends rows bottom up
 
 
 # A controller without faults
