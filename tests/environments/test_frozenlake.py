@@ -11,7 +11,8 @@ import numpy as np
 import pivot
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
-from pivot.core.errors import ConfigError, GenerationError, LevelError
+from pivot.core.errors import ConfigError, GenerationError
+from pivot.core.identity import digest
 from pivot.environments import grid
 from pivot.environments.base import EnvConfig
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
@@ -21,7 +22,6 @@ from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
 from pivot.testing import EnvironmentContract
 from pivot.tests.stores import problems, read_rows, rewrite_manifest
 
-GOLDEN_MAP = "FFFF\nFFFF\nHGFF\nFSHH"
 MAP = "SFFF\nFHFH\nFFFH\nHFFG"
 
 
@@ -64,11 +64,6 @@ class TestFrozenLakeContract(EnvironmentContract):
 def play(env: FrozenLakeEnv, state: str, *names: str) -> list[tuple[float, bool, bool, dict[str, Any]]]:
     env.reset(options={"state": state})
     return [env.step(env.encode_action(name))[1:] for name in names]
-
-
-def test_the_goal_at_the_last_turn_is_success_not_truncation() -> None:
-    env = FrozenLakeEnv(FrozenLakeConfig(horizon=1))
-    assert play(env, "SG", "right") == [(9.9, True, False, {"moved": True, "remaining_turns": 0, "success": True})]
 
 
 def test_moves_are_those_of_gymnasium_step() -> None:
@@ -116,37 +111,17 @@ def test_pixels_equal_gymnasium_render(size: int, cell: int, monkeypatch: pytest
             assert np.array_equal(frame, np.asarray(lake.render())), (seed, last, position)
 
 
-def test_maps_follow_the_configured_chances() -> None:
-    cells = [cell for seed in range(1500) for cell in FrozenLakeEnv.make_task(FrozenLakeConfig(), seed).initial_state]
-    frozen, holes = cells.count("F"), cells.count("H")
-    assert 0.8 < frozen / (frozen + holes) < 0.84, "0.8, and a little more because maps without a path are redrawn"
-
-
-def test_start_and_goal_are_anywhere() -> None:
-    config = FrozenLakeConfig(size=3, frozen_probability=1.0)
-    pairs = set()
-    for seed in range(1500):
-        cells = FrozenLakeEnv.make_task(config, seed).initial_state.replace("\n", "")
-        pairs.add((cells.index("S"), cells.index("G")))
-    assert len(pairs) == 9 * 8
-
-
 def test_the_map_of_a_seed_never_changes() -> None:
     """Task ids promise it: a change here needs a new environment version."""
-    assert FrozenLakeEnv.make_task(FrozenLakeConfig(), 0).initial_state == GOLDEN_MAP
+    for size, golden in ((4, "7a2f24aebe35dce38b4fdd2b33d0964b"), (3, "89425a1044dabc6f0c7199dfdae82dda")):
+        maps = [FrozenLakeEnv.make_task(FrozenLakeConfig(size=size), seed).initial_state for seed in range(200)]
+        assert digest(maps) == golden
 
 
 def test_hopeless_settings_say_what_to_change() -> None:
     config = FrozenLakeConfig(size=40, frozen_probability=0.0, max_tries=3)
     with pytest.raises(GenerationError, match=r"3 tries.*frozen_probability=0\.0.*size=40"):
         FrozenLakeEnv.make_task(config, 0)
-
-
-def test_snapshots_of_something_else_are_refused() -> None:
-    env = FrozenLakeEnv()
-    for bad in (b"", b"x\n" + MAP.encode(), b"10\n" + MAP.encode(), b"\xff\n", b"1\nFFF"):
-        with pytest.raises(LevelError):
-            env.restore(bad)
 
 
 def test_unknown_reset_options_and_actions_are_refused() -> None:

@@ -1,18 +1,15 @@
 """Sokoban: the contract, the rules by hand, the generator and the pictures."""
 
 import hashlib
-import random
 import time
 from typing import Any, ClassVar
 
-import numpy as np
 import pytest
 from pivot.core.errors import GenerationError, LevelError
 from pivot.core.identity import digest
 from pivot.environments import grid
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
-from pivot.environments.sokoban.levels import carve_room
-from pivot.environments.sokoban.sprites import PLAYER, WALL, tiles
+from pivot.environments.sokoban.sprites import tiles
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.testing import EnvironmentContract
 
@@ -172,25 +169,6 @@ def test_the_level_of_a_seed_never_changes(settings: dict[str, Any], count: int,
     assert digest([SokobanEnv.make_task(config, seed).initial_state for seed in range(count)]) == golden
 
 
-def test_carved_rooms_are_connected_and_varied() -> None:
-    rooms = set()
-    for seed in range(300):
-        room = carve_room(9, 11, 3, random.Random(seed))
-        assert room is not None
-        rooms.add(room)
-        cells = room.replace("\n", "")
-        floor = {index for index, char in enumerate(cells) if char != "#"}
-        assert 0.5 * 63 < len(floor) < 0.9 * 63
-        reached, stack = set(), [min(floor)]
-        while stack:
-            cell = stack.pop()
-            if cell in floor and cell not in reached:
-                reached.add(cell)
-                stack += [cell - 11, cell + 11, cell - 1, cell + 1]
-        assert reached == floor
-    assert len(rooms) == 300
-
-
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
@@ -225,22 +203,7 @@ def test_snapshots_of_something_else_are_refused() -> None:
 
 def test_pixels_never_change() -> None:
     """Frame ids are hashes of pixels: a change here needs a new environment version."""
-    frame, _ = SokobanEnv().reset(options={"state": "######\n#@$. #\n#  * #\n######"})
-    assert hashlib.sha256(frame.tobytes()).hexdigest()[:16] == GOLDEN_FRAME
+    for player, golden in (("@", GOLDEN_FRAME), ("+", "80fd4b9fb697105d")):
+        frame, _ = SokobanEnv().reset(options={"state": f"######\n#{player}$. #\n#  * #\n######"})
+        assert hashlib.sha256(frame.tobytes()).hexdigest()[:16] == golden
     assert hashlib.sha256(tiles(20).tobytes()).hexdigest()[:16] == GOLDEN_TILES
-
-
-def test_frames_are_the_tiles_of_the_text() -> None:
-    codes = {" ": 0, ".": 1, "$": 2, "*": 3, "@": PLAYER, "+": PLAYER + 1, "#": WALL}
-    env = SokobanEnv(SokobanConfig(boxes=2, cell=16))
-    for seed in range(20):
-        rng = random.Random(seed)
-        frame, _ = env.reset(seed=seed)
-        over = False
-        while not over:
-            for row, line in enumerate(env.state_text().split("\n")):
-                for column, char in enumerate(line):
-                    shown = frame[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
-                    assert np.array_equal(shown, tiles(16)[codes[char]])
-            frame, _, terminated, truncated, _ = env.step(rng.randrange(5))
-            over = terminated or truncated

@@ -4,8 +4,6 @@ import hashlib
 import json
 import random
 from pathlib import Path
-from statistics import median
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -20,44 +18,10 @@ from pivot.rollouts.plan import plan_tasks
 GOLDEN = "9ad395f3abb52b46609270a2477ca214fb584c9ac1bb6f5507f517eed58531f1"
 """SHA-256 of the first hundred targets: task ids promise that it never changes without a new generator version."""
 
-SHAPES = {"path", "circle", "rect", "ellipse", "use"}
-
 
 def icon(colour: str) -> str:
     circle = f'<circle cx="4" cy="4" r="3" fill="{colour}"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">{circle}</svg>'
-
-
-def elements(document: str) -> list[str]:
-    return [element.tag.rpartition("}")[2] for element in ElementTree.fromstring(document).iter()]
-
-
-def test_the_targets_of_a_run_are_distinct_and_have_enough_elements() -> None:
-    tasks = plan_tasks(SvgEnv, SvgConfig(), 0, 216)
-    documents = [json.loads(task.initial_state)["target"] for task in tasks]
-    with Pool(2) as pool:
-        rasters = pool.draw_all(documents)
-    pictures = set()
-    for raster in rasters:
-        assert raster.pixels is not None, raster.detail
-        assert (raster.pixels != 255).any(axis=2).mean() > 0.04, "every target shows something"
-        pictures.add(raster.pixels.tobytes())
-    assert len(pictures) >= 0.95 * len(tasks)
-    counts = [sum(tag in SHAPES for tag in elements(document)) for document in documents]
-    assert median(counts) >= 4
-    assert min(counts) >= 3
-
-
-def test_targets_use_what_icons_use_and_no_text() -> None:
-    documents = [draw_target(random.Random(seed)) for seed in range(300)]
-    tags = [set(elements(document)) for document in documents]
-    assert not set().union(*tags) & {"text", "tspan", "image", "style", "script"}
-    for tag in ("linearGradient", "radialGradient", "symbol", "g", "use", "path", "circle", "rect", "ellipse"):
-        assert sum(tag in actual for actual in tags) > 6, tag
-    for part in ("stroke=", "transform=", "fill=", "opacity="):
-        assert sum(part in document for document in documents) > 10, part
-    plain = [actual for actual in tags if not actual - {"svg", "circle", "rect"}]
-    assert len(plain) < 0.05 * len(documents), "circles and squares alone are rare"
 
 
 def test_every_motif_can_be_drawn_in_every_style() -> None:

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pytest
 from pivot.core.errors import ConfigError, SimulatorError
 from pivot.core.processes import Child
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
-from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox import pool, process
 from pivot.environments.svg.sandbox.pool import Pool, rasterise
 from pivot.environments.svg.sandbox.process import Worker
@@ -212,19 +210,6 @@ def test_a_worker_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # --- the pool ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_pool_keeps_the_order_and_loses_only_the_bad_ones() -> None:
-    documents = [draw_target(random.Random(seed)) for seed in range(6)]
-    mixed = [*documents[:3], ENDLESS, "", *documents[3:]]
-    with Pool(2) as workers:
-        rasters = workers.draw_all(mixed)
-        assert len(set(workers.pids)) == 2
-    assert [raster.outcome for raster in rasters] == ["ok"] * 3 + ["timeout", "empty"] + ["ok"] * 3
-    with Worker() as worker:
-        for document, raster in zip(mixed, rasters, strict=True):
-            if raster.pixels is not None:
-                assert same(worker.draw(document).pixels, raster.pixels)
 
 
 def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
