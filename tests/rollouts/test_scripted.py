@@ -1,10 +1,12 @@
 """The scripted stand-in: pure in its inputs, tuned to the untrained model's rates, and bad in every way there is.
 
-One contract for the players of all environments; what is peculiar to one is in a file of its own.
+One contract for the players of all environments, then what is peculiar to one, and the policy of several players.
 """
 
 import asyncio
+import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -13,15 +15,21 @@ from typing import Any
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import CertifyError, ConfigError
+from pivot.core.identity import digest
 from pivot.environments import grid_player as grid
 from pivot.environments.base import Task
 from pivot.environments.grid_player import CACHED_LEVELS
+from pivot.environments.svg.environment import SvgEnv
+from pivot.environments.svg.player import _break, _Draft, _draw, _target_of
 from pivot.environments.turns import ReplyOutcome, Turn
 from pivot.rollouts.base import Status
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
+from pivot.rollouts.policies.mixed import MixedPolicy
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.rollouts.scripted_players import GRIDS, PLAYERS, digests, episodes_of, labels, played, rolled, texts
+from pivot.training.evaluation.episodes import PLAYERS as KINDS
+from pivot.training.evaluation.episodes import mixed_policy
 
 pytestmark = pytest.mark.xdist_group("scripted")
 """One test worker plays the episodes once for all tests."""
@@ -175,3 +183,94 @@ def test_a_need_of_the_whole_horizon_is_stored() -> None:
     tasks = [Task("level", 0, "SFG\nFFF\nFFF", "Go.")]
     (made,) = roll_out_tasks(kind, kind.config_type(horizon=2), tasks, ScriptedPolicy(), 1)
     assert made.episodes[0].optimal_start == made.episodes[0].steps[0].need == 2
+
+
+def test_broken_documents_cannot_be_drawn() -> None:
+    task = played("svg")[0].task
+    env = SvgEnv()
+    document = _draw(_target_of(task.initial_state), "one", _Draft(0.4, 0, "draft"))
+    rng = random.Random(1)
+    for _ in range(40):
+        env.reset(options={"state": task.initial_state})
+        parsed = env.parse_action(_break(document, rng.random(), rng.random()))
+        assert parsed is not None
+        assert env.step(env.encode_action(parsed.name, parsed.payload))[4]["valid_svg"] is False
+
+
+ODD_TARGETS = [
+    "",
+    "<svg",
+    "<svg>",
+    "<svg></svg>",
+    "</svg><svg>",
+    "<svg viewBox='0 0 1 1'><text>no shape</text></svg>",
+    '<svg viewBox="a b c d"><path d="M0 0"/></svg>',
+    "<svg>" + "<path " * 20_000 + "</svg>",
+    "<svg>" + '<g viewBox="' * 20_000 + "</svg>",
+    '<svg viewBox="0 0 0 0"><path/><path/></svg>',
+]
+
+
+@pytest.mark.parametrize("document", ODD_TARGETS, ids=range(len(ODD_TARGETS)))
+def test_any_text_can_be_a_target(document: str) -> None:
+    """Foreign targets are untrusted: the player replies to any of them."""
+    target = _target_of(json.dumps({"target": document}))
+    for level in (0.02, 0.95):
+        drawn = _draw(target, "one", _Draft(level, 0, "draft"))
+        _break(drawn, 0.1, 0.5)
+        _break(drawn, 0.9, 0.5)
+
+
+@pytest.mark.parametrize("state", ["", "{}", "[]", "######", '{"target": 3}'])
+def test_a_level_without_a_target_is_refused(state: str) -> None:
+    with pytest.raises(ConfigError, match="no target document"):
+        _target_of(state)
+
+
+def test_replies_in_primitiveskill_are_those_of_other_machines() -> None:
+    """Its figures in docs/internals/measured.md, and what its pictures show there, were measured with these."""
+    assert digest(texts(played("primitiveskill"))) == "6af514d3ca4abac7736a95a2fad69f1f"
+
+
+def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
+    assert plugins.load("policies", "mixed") is MixedPolicy
+    policy = MixedPolicy(**mixed_policy("sokoban")["options"])
+    counts = Counter(policy.kind_of(f"episode-{number}") for number in range(20_000))
+    for name, kind in KINDS.items():
+        assert counts[name] / 20_000 == pytest.approx(kind["weight"], abs=0.015), name
+    assert sum(kind["weight"] for kind in KINDS.values()) == pytest.approx(1.0)
+    # A planted kind whose format is always bad, next to one without faults, shows whose replies an episode has.
+    mute = {"sokoban": {"bad_format": 1.0}}
+    clear = {"sokoban": {"bad_format": 0.0, "skill": 1e9, "misread": 0, "blunder": 0}}
+    planted: Any = MixedPolicy(weights={"mute": 1, "clear": 1}, habits={"mute": mute, "clear": clear})
+    seen: Counter[str] = Counter()
+    for task in rolled("sokoban", 6, planted):
+        for episode in task.episodes:
+            kind = planted.kind_of(episode.episode_id)
+            seen[kind] += 1
+            assert episode.success or kind == "mute"
+            assert any(not step.action_valid for step in episode.steps) == (kind == "mute")
+    assert seen["mute"] > 5 and seen["clear"] > 5
+
+
+def test_a_single_kind_without_habits_is_the_scripted_policy_under_other_ids() -> None:
+    policy = MixedPolicy(weights={"default": 3.0})
+    assert policy.is_stand_in and policy.config_for("primitiveskill")["kinds"]["default"] == {
+        "weight": 3.0,
+        **ScriptedPolicy().config_for("primitiveskill"),
+    }
+    assert {policy.kind_of(str(number)) for number in range(50)} == {"default"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": {"a": 0}}, r"weights\.a: found 0"),
+        ({"weights": {"a": 1}, "habits": {"a": {"sokoban": {"skil": 1}}}}, "unknown setting skil"),
+        ({"weights": {"a": 1}, "habits": {"b": {}}}, "found kind 'b', expected one with a weight: a"),
+        ({}, "found no kinds, expected at least one"),
+    ],
+)
+def test_bad_kinds_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MixedPolicy(**options).check()
