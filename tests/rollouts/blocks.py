@@ -13,8 +13,6 @@ class Groups:
     blocks: tuple[tuple[Episode, ...], ...]
     dropped: int
     """Complete episodes of blocks that stayed short."""
-    incomplete: int
-    """Episodes that ended in an error or were cut off: never part of a group."""
 
 
 def form_groups(episodes: Iterable[Episode], size: int = GROUP_SIZE) -> Groups:
@@ -23,12 +21,9 @@ def form_groups(episodes: Iterable[Episode], size: int = GROUP_SIZE) -> Groups:
     A group id already separates task, goal, evaluation set, policy and settings; pass the episodes of one run only.
     """
     by_group: dict[str, list[Episode]] = {}
-    incomplete = 0
     for episode in episodes:
         if episode.status is Status.COMPLETE:
             by_group.setdefault(episode.group_id, []).append(episode)
-        else:
-            incomplete += 1
     blocks: list[tuple[Episode, ...]] = []
     dropped = 0
     for members in by_group.values():
@@ -36,4 +31,4 @@ def form_groups(episodes: Iterable[Episode], size: int = GROUP_SIZE) -> Groups:
         full = len(members) - len(members) % size
         blocks.extend(tuple(members[first : first + size]) for first in range(0, full, size))
         dropped += len(members) - full
-    return Groups(tuple(blocks), dropped, incomplete)
+    return Groups(tuple(blocks), dropped)

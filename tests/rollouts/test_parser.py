@@ -5,7 +5,7 @@ from time import process_time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.core.messages import REPLY_LIMIT_BYTES, THOUGHT_MARKS, cut_reply
+from pivot.core.messages import THOUGHT_MARKS, cut_reply
 from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.dialect import Dialect, read_reply
@@ -14,10 +14,7 @@ from pivot.rollouts.replies import Said, Writer
 from pivot.tests.models.thinking import FAMILIES
 from pivot.tests.tables import load_table
 
-OK, NO_THINK, NO_ANSWER = ReplyOutcome.OK, ReplyOutcome.NO_THINK, ReplyOutcome.NO_ANSWER
 MOVES = ("up", "down", "left", "right")
-
-T = "<think>the box is above me</think>"
 
 HOSTILE_REPLIES = load_table(__file__, "hostile_replies.json").values()
 """Replies that no normal model writes, by name."""
@@ -39,23 +36,13 @@ def test_reply_table(text: str, action: str | None, outcome: ReplyOutcome) -> No
     assert process_time() - started < 0.5
     assert (None if parsed.action is None else parsed.action.name) == action
     assert parsed.outcome is outcome
-    assert parsed.action_valid is (outcome is OK)
-
-
-def test_the_tables_are_broad() -> None:
-    assert len(CASES) >= 120
-    assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # only in imports
-
-
-def test_other_answer_tag() -> None:
-    text = "<think>a</think><action>up</action><answer>down</answer>"
-    assert parse_reply(text, "answer", grammar).action == ParsedAction("down")
+    assert parsed.action_valid is (outcome is ReplyOutcome.OK)
 
 
 def test_own_limit() -> None:
     text = f"<think>{'x' * 100}</think><action>up</action>"
     assert parse_reply(text, "action", grammar, limit_bytes=len(text)).action == ParsedAction("up")
-    assert parse_reply(text, "action", grammar, limit_bytes=len(text) - 1).outcome is NO_ANSWER
+    assert parse_reply(text, "action", grammar, limit_bytes=len(text) - 1).outcome is ReplyOutcome.NO_ANSWER
 
 
 @given(st.text(), st.integers(0, 200))
@@ -67,11 +54,6 @@ def test_cut_is_the_longest_whole_prefix(text: str, limit: int) -> None:
         assert len(text[: len(kept) + 1].encode()) > limit
 
 
-def test_lone_surrogates_can_be_stored() -> None:
-    assert cut_reply("a\ud800b") == "a?b"
-    assert parse_reply("<think>\udfff</think><action>up</action>", "action", grammar).outcome is OK
-
-
 TAGS = [f"<{slash}{name}>" for name in ("think", "redacted_thinking", "action") for slash in ("", "/")]
 PIECES = st.sampled_from([*TAGS, "up", "down", " ", "é"])
 
@@ -81,7 +63,7 @@ def test_agrees_with_a_scan_tag_by_tag(text: str) -> None:
     parsed = parse_reply(text, "action", grammar)
     action, valid = scanned(text)
     assert (None if parsed.action is None else parsed.action.name, parsed.action_valid) == (action, valid)
-    assert (parsed.action is not None) is (parsed.outcome in (OK, NO_THINK))
+    assert (parsed.action is not None) is (parsed.outcome in (ReplyOutcome.OK, ReplyOutcome.NO_THINK))
 
 
 def scanned(text: str) -> tuple[str | None, bool]:
@@ -131,42 +113,6 @@ def test_replies_of_thinking_models(name: str) -> None:
     assert [mark in written.text for mark in THOUGHT_MARKS.values()] == [
         mark in family.reply for mark in THOUGHT_MARKS.values()
     ]
-
-
-MEGABYTE = 1_000_000
-HOSTILE = {
-    "opening tags": "<action>" * (MEGABYTE // 8),
-    "closing tags": "</action>" * (MEGABYTE // 9),
-    "think tags": "<think>" * (MEGABYTE // 7),
-    "closing think tags": "</think>" * (MEGABYTE // 8),
-    "both think tags": "<think></redacted_thinking>" * (MEGABYTE // 27),
-    "pairs": "<action>up</action>" * (MEGABYTE // 19),
-    "unclosed after thought": "<think></think><action>" * (MEGABYTE // 23),
-    "almost tags": "<action" * (MEGABYTE // 7),
-    "angle brackets": "<" * MEGABYTE,
-    "blank": " " * MEGABYTE,
-    "blank answer": f"{T}<action>" + " " * MEGABYTE,
-    "NUL": "\x00" * MEGABYTE,
-    "control characters": "".join(map(chr, range(32))) * (MEGABYTE // 32),
-    "combining marks": "a" + "\u0301" * MEGABYTE,
-    "four-byte characters": "\U0001f9ca" * MEGABYTE,
-    "surrogates": "\ud800" * MEGABYTE,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("limit", [REPLY_LIMIT_BYTES, 4 * MEGABYTE])
-def test_hostile_replies_take_linear_time(name: str, limit: int) -> None:
-    text = HOSTILE[name]
-    best = min(timed(text, limit) for _ in range(3))
-    # A quadratic scan of 1 MB takes minutes; the linear one takes a few milliseconds on a slow machine.
-    assert best < 0.2
-
-
-def timed(text: str, limit: int) -> float:
-    started = process_time()
-    parse_reply(text, "action", grammar, limit_bytes=limit)
-    return process_time() - started
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Ids depend on every input and on nothing else; plans grow without changing; groups are full blocks."""
+"""Ids depend on every input and on nothing else; plans grow without changing."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,14 +6,10 @@ from typing import Any
 import pytest
 from pivot.core.errors import GenerationError
 from pivot.core.identity import derive_seed
-from pivot.core.records import from_row
-from pivot.datasets.store.schema import EPISODES
 from pivot.environments.base import Task
-from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
-from pivot.rollouts.base import Episode, Status, episode_id, group_id, request_id
+from pivot.rollouts.base import episode_id, group_id, request_id
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
-from pivot.tests.rollouts.blocks import form_groups
 
 PROFILE = CorridorEnv.profile
 CONFIG = CorridorConfig()
@@ -45,11 +41,6 @@ def test_every_input_changes_the_episode_id() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_group_id_is_shared_by_the_samples_only() -> None:
-    assert group_id(PROFILE, CONFIG, TASK, **POLICY) == group_id(PROFILE, CONFIG, replace(TASK), **POLICY)
-    assert group_id(PROFILE, CONFIG, TASK, **POLICY) != group_id(PROFILE, CONFIG, replace(TASK, seed=6), **POLICY)
-
-
 def test_turn_seeds_and_request_ids() -> None:
     seeds = {derive_seed(episode, t) for episode in ("a", "b") for t in range(50)}
     assert len(seeds) == 100
@@ -73,27 +64,3 @@ def test_levels_of_a_plan_are_distinct_down_to_the_last_one() -> None:
     assert len({task.task_id for task in tasks}) == 8
     with pytest.raises(GenerationError, match=r"no level for task 8 .* at most 8 tasks"):
         plan_tasks(CorridorEnv, config, 0, 9)
-
-
-def test_equal_levels_of_different_seeds_are_planned_once() -> None:
-    config = FrozenLakeConfig(size=2, frozen_probability=1.0)  # four starts with three goals each
-    assert len({task.initial_state for task in plan_tasks(FrozenLakeEnv, config, 0, 12)}) == 12
-
-
-def test_groups_are_full_blocks_in_order_of_sample_index() -> None:
-    def made(group: str, sample: int, status: Status = Status.COMPLETE) -> Episode:
-        row = dict.fromkeys(EPISODES.names) | {"episode_id": f"{group}{sample}", "group_id": group}
-        return from_row(Episode, row | {"sample_idx": sample, "status": status})
-
-    episodes = [made("a", sample) for sample in reversed(range(20))]
-    episodes += [made("b", sample, Status.ERROR if sample == 2 else Status.COMPLETE) for sample in range(9)]
-    episodes += [made("c", sample, Status.TRUNCATED if sample == 2 else Status.COMPLETE) for sample in range(8)]
-    groups = form_groups(episodes)
-    assert [[episode.episode_id for episode in block] for block in groups.blocks] == [
-        [f"a{sample}" for sample in range(8)],
-        [f"a{sample}" for sample in range(8, 16)],
-        [f"b{sample}" for sample in (0, 1, 3, 4, 5, 6, 7, 8)],
-    ]
-    assert groups.dropped == 4 + 7
-    assert groups.incomplete == 2
-    assert len(form_groups(episodes, size=4).blocks) == 5 + 2 + 1
