@@ -105,7 +105,7 @@ def other(value: Any, kind: pa.DataType) -> Any:
 
 
 def _other_struct(value: dict[str, Any], kind: Any) -> dict[str, Any]:
-    name = "bytes" if "bytes" in value else "after" if value["after"] is not None else "budget_after"
+    name = next(each for each in ("bytes", "content", "after", "budget_after") if value.get(each) is not None)
     return value | {name: other(value[name], kind.field(name).type)}
 
 

@@ -1,4 +1,4 @@
-"""A hub on loopback to push to: repositories with branches and commits, LFS, and what readers ask, by its HTTP API."""
+"""A hub on loopback to push to: repositories with branches and commits, LFS, and lists of files, by its HTTP API."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ TOKEN = "hf_the_secret_of_the_test"
 File = tuple[str, bytes]
 """Storage kind of a file, ``lfs`` or ``regular``, and its content."""
 Answer = tuple[int, Any, dict[str, str]]
-"""Status, JSON or bytes, headers."""
+"""Status, JSON, headers."""
 
 
 @dataclass
@@ -57,32 +57,30 @@ class Hub:
 
     # Requests
 
-    def answer(self, method: str, path: str, query: str, body: bytes) -> Answer:
+    def answer(self, method: str, path: str, body: bytes) -> Answer:
         """Answer a request."""
         self.before(method, path)
         for part, (status, message) in self.refuse.items():
             if part in path:
                 return status, {"error": message}, {"X-Error-Message": message}
         request = json.loads(body) if body.startswith(b"{") and "/commit/" not in path else {}
-        for pattern, answer in self._pages(request, query, body):
+        for pattern, answer in self._pages(request, body):
             if match := re.fullmatch(pattern, path):
                 return answer(*map(unquote, match.groups()))
         return _missing("EntryNotFound", "no such page")
 
-    def _pages(self, request: Any, query: str, body: bytes) -> list[tuple[str, Callable[..., Answer]]]:
+    def _pages(self, request: Any, body: bytes) -> list[tuple[str, Callable[..., Answer]]]:
         name, one = r"([^/]+/[^/]+)", r"([^/]+)"
         return [
             (r"/api/repos/create", lambda: self._create(request)),
             (r"/api/validate-yaml", lambda: (200, {"errors": [], "warnings": []}, {})),
             (r"/lfs/(\w+)", lambda digest: self._receive(digest, body)),
             (rf"/datasets/{name}\.git/info/lfs/objects/batch", lambda _: self._batch(request["objects"])),
-            (rf"/datasets/{name}/resolve/{one}/(.+)", self._resolve),
             (rf"/api/datasets/{name}", lambda repo: self._info(repo, "main")),
             (rf"/api/datasets/{name}/revision/{one}", self._info),
             (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, request["files"])),
             (rf"/api/datasets/{name}/commit/{one}", lambda repo, at: self._committed(repo, at, body)),
-            (rf"/api/datasets/{name}/tree/{one}", lambda repo, at: self._tree(repo, at, "", query)),
-            (rf"/api/datasets/{name}/tree/{one}/(.+)", lambda repo, at, below: self._tree(repo, at, below, query)),
+            (rf"/api/datasets/{name}/tree/{one}", self._tree),
         ]
 
     def _create(self, request: Mapping[str, Any]) -> Answer:
@@ -124,28 +122,9 @@ class Hub:
             name, revision, lambda _, __, files: (200, {"files": [_mode(each["path"], files) for each in uploads]}, {})
         )
 
-    def _tree(self, name: str, revision: str, folder: str, query: str) -> Answer:
-        def listed(_: Repository, __: str, files: dict[str, File]) -> Answer:
-            beginning = f"{folder}/" if folder else ""
-            below = {path: file for path, file in files.items() if path.startswith(beginning)}
-            if "recursive=true" in query.lower():
-                return 200, [_entry(path, file) for path, file in below.items()], {}
-            direct = {path: file for path, file in below.items() if "/" not in path.removeprefix(beginning)}
-            folders = {beginning + path.removeprefix(beginning).split("/")[0] for path in below.keys() - direct.keys()}
-            entries = [{"type": "directory", "path": path, "oid": _blob(path.encode())} for path in sorted(folders)]
-            return 200, entries + [_entry(path, file) for path, file in direct.items()], {}
-
+    def _tree(self, name: str, revision: str) -> Answer:
+        listed = lambda _, __, files: (200, [_entry(*each) for each in files.items()], {})  # noqa: E731
         return self._at(name, revision, listed)
-
-    def _resolve(self, name: str, revision: str, path: str) -> Answer:
-        def sent(_: Repository, sha: str, files: dict[str, File]) -> Answer:
-            if path not in files:
-                return _missing("EntryNotFound", "Entry not found")
-            kind, content = files[path]
-            tag = hashlib.sha256(content).hexdigest() if kind == "lfs" else _blob(content)
-            return 200, content, {"ETag": f'"{tag}"', "X-Repo-Commit": sha, "Accept-Ranges": "bytes"}
-
-        return self._at(name, revision, sent)
 
     def _committed(self, name: str, branch: str, body: bytes) -> Answer:
         def made(repository: Repository, newest: str, before: dict[str, File]) -> Answer:
@@ -210,25 +189,18 @@ def push_hub() -> Iterator[Hub]:
             return b"".join(parts)
 
         def _answer(self) -> None:
-            body, (_, _, path, query, _) = self._body(), urlsplit(self.path)
-            free = self.command not in ("POST", "PUT") or "/lfs/" in path or "/paths-info/" in path
+            body, path = self._body(), urlsplit(self.path).path
+            free = self.command not in ("POST", "PUT") or "/lfs/" in path
             if free or self.headers.get("Authorization") == f"Bearer {TOKEN}":
-                status, content, head = hub.answer(self.command, path, query, body)
+                status, content, head = hub.answer(self.command, path, body)
             else:
                 status, content, head = 401, {"error": "Who?"}, {}
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            length = len(data)
-            if part and status == 200:
-                first, last = int(part[1]), int(part[2] or length - 1)
-                status, head = 206, head | {"Content-Range": f"bytes {first}-{min(last, length - 1)}/{length}"}
-                data = data[first : last + 1]
+            data = json.dumps(content).encode()
             self.send_response(status)
             for name, value in (head | {"Content-Length": str(len(data))}).items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+            self.wfile.write(data)
 
         def __getattr__(self, name: str) -> Callable[[], None]:
             if name.startswith("do_"):

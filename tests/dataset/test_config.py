@@ -157,16 +157,6 @@ def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
         build(config, tmp_path / "store")
 
 
-def test_a_plugin_for_another_environment_changes_no_finished_store(
-    tiny_store: Path, tmp_path: Path, strict: type[Strict], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Strict, "environments", frozenset({"nowhere"}))
-    root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
-    assert verify_store(root, Reporter()).holds
-    config = Store.open(root).config
-    assert build(make_config({**config.model_dump(mode="json"), "filters": {}}), root).already_complete
-
-
 def test_a_plugin_for_the_same_environment_asks_for_a_relabel(
     tiny_store: Path, tmp_path: Path, strict: type[Strict]
 ) -> None:

@@ -68,18 +68,6 @@ def test_rows_say_how_strong_their_certificate_is(stores: dict[str, Path], tmp_p
     facts.close()
 
 
-@pytest.mark.parametrize("env", [env for env in STRENGTH if env != "sokoban"])
-def test_a_row_that_calls_its_certificate_stronger_is_found(stores: dict[str, Path], tmp_path: Path, env: str) -> None:
-    pivot.export(stores[env], tmp_path / "out", format="privileged")
-    store = Store.open(stores[env])
-    facts = Facts(store, store.config.shards()[0])
-    row = rows_of(tmp_path / "out", "privileged")[0]
-    assert not list(row_problems("privileged", row, facts))
-    other = "lower_bound" if STRENGTH[env] == "exact" else "exact"
-    assert list(row_problems("privileged", row | {"certificate_kind": other}, facts))
-    facts.close()
-
-
 def test_the_error_names_the_environments_that_have_rows(tmp_path: Path) -> None:
     runs = {name: {"tasks": 1, "settings": {}} for name in ("svg", "frozenlake", "primitiveskill")}
     pivot.build({"environments": runs, "rollouts": 2}, tmp_path / "store")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pivot.datasets.store.schema import TableSchema
 from pivot.datasets.store.store import Store
 from pivot.tests.dataset.export_rows import CHECKS as KINDS
 from pivot.tests.dataset.export_rows import Facts, export_problems, row_problems, rows_of
+from pivot.tests.dataset.plants import other
 from pivot.tests.stores import contents_of
 
 Row = dict[str, Any]
@@ -89,16 +90,6 @@ def test_environments_and_settings_that_do_not_exist_are_refused(store: Path, tm
 
 # Lies
 
-OTHER: dict[type, Callable[[Any], Any]] = {
-    str: lambda value: f"{value}x",
-    bool: lambda value: not value,
-    int: lambda value: value + 1,
-    float: lambda value: value + 1.0,
-    list: lambda value: value[:-1] if value else ["up"],
-    dict: lambda value: {**value, "content": "x"} if "content" in value else {**value, "bytes": b"x"},
-    type(None): lambda value: value,
-}
-
 
 def _schema(kind: str) -> TableSchema:
     return ExportPlan(kind, {}, (), "").exporter().schema()  # pyright: ignore[reportAttributeAccessIssue]
@@ -107,12 +98,13 @@ def _schema(kind: str) -> TableSchema:
 def _plant(root: Path, kind: str, column: str) -> bool:
     """Change one cell of a column that is not null, and rewrite the digests; return whether there was one."""
     schema = _schema(kind)
+    type_of = schema.arrow.field(column).type
     for path in sorted((root / kind).rglob("*.parquet")):
         rows = pq.read_table(path).to_pylist()
         changed = next((row for row in rows if row[column] is not None), None)
         if changed is None:
             continue
-        changed[column] = OTHER[type(changed[column])](changed[column])
+        changed[column] = other(changed[column], type_of)
         name = path.relative_to(root).as_posix()
         write_tables(LocalStorage(root), [(name, schema, schema.table(rows, features=True))])
         _sign(root)
@@ -145,15 +137,6 @@ def test_every_planted_lie_is_found(store: Path, tmp_path: Path, kind: str) -> N
     assert planted >= len(_schema(kind).names) - 3
 
 
-PROVED = {
-    "credit": {"need_before": 7, "need_after": 7, "is_pivot": None, "score": 5.0, "slack": 77, "progress": 9},
-    "corrections": {"action": "fly", "need": 99, "turns_left": 99, "completion": None, "sibling_id": "nobody"},
-    "pairs": {"chosen": None, "rejected": None, "t": 0, "safe_actions": [], "chosen_action": "fly"},
-    "privileged": {"info": "{}", "demonstration": ["fly"], "failure_reason": "lie", "pivot_step": 99},
-    "analyzer": {"messages": None, "prompt_hash": "lie", "failure_mode": "lie"},
-}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_proved_without_the_code_that_wrote_them(store: Path, exports: Path, kind: str) -> None:
     opened = Store.open(store)
@@ -161,24 +144,16 @@ def test_rows_are_proved_without_the_code_that_wrote_them(store: Path, exports: 
     rows = [row for row in rows_of(exports / kind, kind) if row["episode_id"] in facts.episodes]
     assert rows
     assert not [problem for row in rows for problem in row_problems(kind, row, facts)]
-    for column, wrong in PROVED[kind].items():
-        whole = next(row for row in rows if row[column] is not None and (column != "t" or row["t"] != 0))
-        value = wrong if wrong is not None else not whole[column] if isinstance(whole[column], bool) else _silent(whole)
-        assert list(row_problems(kind, whole | {column: value}, facts)), column
+    if column := {"pairs": "chosen_from", "corrections": "thought"}.get(kind):
+        assert {row[column] for row in rows} >= {"sibling", "witness" if kind == "pairs" else "template"}
     facts.close()
-
-
-def _silent(row: Row) -> Any:
-    """Return a reply without an action."""
-    empty = [{"role": "assistant", "content": [{"type": "text", "text": "<think></think><action>fly</action>"}]}]
-    return empty if "messages" not in row else [{"role": "assistant", "content": "{}"}]
 
 
 @pytest.mark.parametrize(
     "defect",
     (
-        *("extra", "missing", "card", "manifest", "unsigned", "rows", "pictures", "split", "order", "twice"),
-        *("provenance", "settings", "environments", "version", "sibling", "page"),
+        *("extra", "missing", "card", "manifest", "unsigned", "rows", "split", "order", "twice"),
+        *("settings", "environments", "version", "sibling", "page"),
     ),
 )
 def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, defect: str) -> None:
@@ -186,7 +161,7 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     shutil.copytree(exports / ("credit" if defect == "settings" else "pairs"), target)
     first = min(target.rglob("*.parquet"))
     record = json.loads((target / RECORD).read_text())
-    other = {"settings": {"rule": "slack"}, "environments": ["sokoban"], "version": "0.0", "manifest": "0" * 64}
+    lies = {"settings": {"rule": "slack"}, "environments": ["sokoban"], "version": "0.0", "manifest": "0" * 64}
     if defect == "extra":
         shutil.copy(first, target / "pairs" / "more.parquet")
     elif defect == "missing":
@@ -197,8 +172,8 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
         _sign(target)
     elif defect == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
-    elif defect in other:
-        (target / RECORD).write_text(json.dumps(record | {defect: other[defect]}))
+    elif defect in lies:
+        (target / RECORD).write_text(json.dumps(record | {defect: lies[defect]}))
     elif defect == "split":
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"
         moved.parent.mkdir(exist_ok=True)
@@ -221,31 +196,16 @@ def _change_rows(target: Path, defect: str) -> None:
     path = next(path for path in sorted(target.rglob("*.parquet")) if pq.read_metadata(path).num_rows > 1)
     table = pq.read_table(path)
     rows = table.to_pylist()
-    if defect == "pictures":
-        other = next(row for row in rows if row["images"] != rows[0]["images"])
-        rows[0]["images"], other["images"] = other["images"], rows[0]["images"]
-    elif defect == "order":
+    if defect == "order":
         rows.reverse()
     elif defect == "twice":
         rows.append(rows[-1])
-    elif defect == "provenance":
-        rows[0]["episode_id"] = next(row["episode_id"] for row in rows if row["episode_id"] != rows[0]["episode_id"])
     elif defect == "sibling":
         row = next(row for row in rows if row["sibling_id"] is not None)
         row |= {"chosen_from": "witness", "sibling_id": None, "sibling_t": None}
     else:
         rows = rows[1:]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
-
-
-def test_replies_come_from_siblings_then_from_the_rollout_itself_then_from_a_template(exports: Path) -> None:
-    for kind, column, template in (("pairs", "chosen_from", "witness"), ("corrections", "thought", "template")):
-        rows = rows_of(exports / kind, kind)
-        for row in rows:
-            own, sibling = row["sibling_id"] == row["episode_id"], row["sibling_id"] is not None
-            assert row[column] == ("own" if own else "sibling" if sibling else template)
-            assert not own or row["sibling_t"] != row["t"]
-        assert {row[column] for row in rows} >= {"sibling", template}
 
 
 def test_an_export_of_nights_is_whole_and_proved(tmp_path: Path) -> None:
@@ -266,14 +226,6 @@ def test_an_export_of_nights_is_whole_and_proved(tmp_path: Path) -> None:
     record["files"] = {name: each for name, each in record["files"].items() if not name.startswith("2026-01-02/")}
     (tmp_path / "pairs" / RECORD).write_text(json.dumps(record))
     assert any("2026-01-02" in each and "missing" in each for each in export_problems(root, tmp_path / "pairs"))
-
-
-@pytest.mark.parametrize("name", ["with space", "-dash", "ümläut ✓", "quote'\"", "new\nline", "%41"])
-def test_folders_with_hostile_names_are_exports_like_others(
-    store: Path, exports: Path, tmp_path: Path, name: str
-) -> None:
-    pivot.export(store, tmp_path / name, format="credit")
-    assert _shown(tmp_path / name) == _shown(exports / "credit")
 
 
 def test_what_cannot_be_exported_says_what_to_do(store: Path, tmp_path: Path) -> None:

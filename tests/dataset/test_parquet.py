@@ -76,41 +76,9 @@ def test_tables_with_pictures_are_cut_into_small_row_groups(
     assert read_table(LocalStorage(tmp_path), path.name, schema).num_rows == count
 
 
-class _CountingFile(io.FileIO):
-    """Counts the bytes that are read."""
-
-    count = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = super().read(size) or b""
-        self.count += len(data)
-        return data
-
-
 def _sql(query: str) -> list[tuple[Any, ...]]:
     with duckdb.connect() as connection:
         return connection.execute(query).fetchall()
-
-
-def test_one_picture_of_a_big_shard_touches_one_row_group(tmp_path: Path) -> None:
-    rows = _frame_rows(1000)
-    path = _written(tmp_path, FRAMES, rows)
-    size = path.stat().st_size
-    with _CountingFile(path) as raw:
-        file = pq.ParquetFile(raw)
-        group, place = divmod(700, ROW_GROUP)
-        image = file.read_row_group(group, columns=["image"])["image"][place].as_py()
-        read = raw.count
-    assert image == rows[700]["image"]
-    assert read < 1.1 * ROW_GROUP * IMAGE_SIZE + 50_000 < size / 7 + 50_000
-    sql = f"SELECT image FROM read_parquet('{path}') WHERE file_row_number = 700"
-    assert _sql(sql) == [(rows[700]["image"],)]
-
-
-def test_metadata_is_read_without_the_pictures(tmp_path: Path) -> None:
-    with _CountingFile(_written(tmp_path, FRAMES, _frame_rows(400))) as raw:
-        pq.ParquetFile(raw).read(columns=["frame_id", "width", "byte_size"])
-        assert raw.count < 200_000
 
 
 def test_repeated_frames_are_stored_once_in_whole_episodes(tmp_path: Path) -> None:
@@ -130,20 +98,6 @@ def test_repeated_frames_are_stored_once_in_whole_episodes(tmp_path: Path) -> No
         assert [image["bytes"] for image in rows[5]] == [image["bytes"] for image in table["images"][5].as_py()]
         sql = f"SELECT images[3].bytes FROM '{tmp_path}/{name}' WHERE episode_id = 'episode 7'"
         assert _sql(sql) == [(frames[9],)]
-
-
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_a_store_keeps_each_frame_of_its_episodes_once(small_store: Path, env: str) -> None:
-    checked = 0
-    for name in table_files(small_store, env):
-        if f"{env}_episodes" in name:
-            images = [image["bytes"] for row in read_rows(small_store, name) for image in row["images"]]
-            column = DATASET_EPISODES.leaf_paths.index("images.list.element.bytes")
-            stored = pq.read_metadata(small_store / name).row_group(0).column(column).total_uncompressed_size
-            distinct = sum(len(image) for image in set(images))
-            assert stored < 1.1 * distinct + 4 * len(images) + 1000 < sum(map(len, images))
-            checked += 1
-    assert checked
 
 
 def test_equal_tables_give_equal_bytes(small_store: Path, tmp_path: Path) -> None:

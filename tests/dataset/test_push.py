@@ -135,23 +135,6 @@ def test_killed_in_the_middle_and_repeated(hub: Hub, store: Path, tmp_path: Path
     assert TOKEN not in text
 
 
-LOAD = f"""
-from datasets import load_dataset
-from huggingface_hub import hf_hub_download
-rows = load_dataset("{REPO}", "sokoban", split="train")
-print(len(rows), rows[0]["panel"].size[0] > 100, hf_hub_download("{REPO}", "README.md", repo_type="dataset")[-9:])
-"""
-
-
-def test_what_was_pushed_can_be_loaded(hub: Hub, store: Path, tmp_path: Path) -> None:
-    publish(store, REPO)
-    command, env = [sys.executable, "-c", LOAD], environment(hub, tmp_path)
-    loaded = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    rows = pivot.load_store(store).labels.collect()
-    assert loaded.stdout.split()[1:] == ["True", "README.md"], loaded.stderr
-    assert 0 < int(loaded.stdout.split()[0]) <= rows.height
-
-
 def test_a_store_elsewhere_is_published_too(hub: Hub, s3: ObjectServer, tmp_path: Path) -> None:
     there, here = s3.store(), tmp_path / "here"
     for root in (there, here):

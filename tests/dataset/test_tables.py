@@ -30,7 +30,7 @@ from pivot.datasets.store.tables import (
     stored_verdict,
 )
 from pivot.environments.turns import Reply, Turn
-from pivot.rollouts.base import Policy, Status, TaskRollouts
+from pivot.rollouts.base import Policy, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case
@@ -75,17 +75,6 @@ def tables(rollouts: list[TaskRollouts]) -> dict[TableSchema, pa.Table]:
     return rollout_tables(rollouts)
 
 
-def test_the_rollouts_hold_what_the_tests_are_about(rollouts: list[TaskRollouts]) -> None:
-    episodes = [episode for task in rollouts for episode in task.episodes]
-    steps = [step for episode in episodes for step in episode.steps]
-    assert {episode.status for episode in episodes} == {Status.COMPLETE, Status.ERROR}
-    assert any(not episode.steps for episode in episodes)
-    assert any(episode.steps for episode in episodes if episode.status is Status.ERROR)
-    assert {None, (), (1, 2, 3)} <= {step.response_token_ids for step in steps}
-    assert any(step.response_token_ids and step.response_logprobs is None for step in steps)
-    assert {True, False} <= {episode.failed for episode in episodes}
-
-
 def test_tables_and_records_make_each_other(
     rollouts: list[TaskRollouts], tables: dict[TableSchema, pa.Table], tmp_path: Path
 ) -> None:
@@ -100,13 +89,6 @@ def test_tables_and_records_make_each_other(
         assert before.frames.items() <= after.frames.items()
         assert before.prompts.items() <= after.prompts.items()
     assert rollout_tables(again) == tables
-
-
-def test_a_store_makes_its_own_rows_again(small_store: Path) -> None:
-    store = Store.open(small_store)
-    for shard in store.config.shards():
-        stored = {schema: store.read(schema, shard) for schema in STORE_TABLES}
-        assert rollout_tables(stored_rollouts(stored)) == stored
 
 
 def test_rows_stand_in_the_order_of_tasks_samples_and_steps(

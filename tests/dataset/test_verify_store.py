@@ -24,16 +24,7 @@ from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Proof, Unsolved, Verdict
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.dataset.plants import change_run
-from pivot.tests.stores import (
-    Patient,
-    Rows,
-    build_tiny,
-    change_rows,
-    problems,
-    read_rows,
-    rewrite_manifest,
-    table_files,
-)
+from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 
 pytestmark = pytest.mark.usefixtures("no_views")
 BOTH = ("sokoban", "frozenlake")
@@ -86,28 +77,6 @@ def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix:
     for place in places:
         assert any(problem.startswith(place) and "the row is missing" in problem for problem in messages)
         assert any(problem.startswith(place) and "does not make" in problem for problem in messages)
-
-
-@pytest.mark.usefixtures("rows_alone")
-def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
-    """Label and dataset record name the same wrong pivot in every column."""
-    patient = patients["sokoban"]
-    episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
-
-    def lie(rows: Rows) -> None:
-        for row in (row for row in rows if row["episode_id"] == episode):
-            step = row["pivot_step"]
-            row["pivot_step"] = step + 1
-            if "target" in row:
-                row["target"] = row["target"].replace(f'"pivot_step": {step}', f'"pivot_step": {step + 1}')
-
-    for name in table_files(patient.root, "sokoban"):
-        if name.startswith(("labels/", "dataset/sokoban/")):
-            change_rows(patient.root, name, lie)
-    messages = patient.found()
-    assert any(f"labels {episode}: column pivot_step" in problem for problem in messages)
-    # The independent search says so too, from the stored row alone.
-    assert sum(problem.startswith(f"labels {episode}: pivot_step") for problem in messages) == 1
 
 
 EXTRA = {
@@ -259,21 +228,6 @@ def test_a_wrong_label_that_was_too_large_for_the_build_is_refuted_later(
     labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
     assert labels and {label["proved"] for label in labels} == {None}
     assert sum("failure_mode" in problem for problem in problems(root)) == len(labels)
-
-
-@pytest.mark.usefixtures("confused")
-@pytest.mark.parametrize("env", BOTH)
-def test_a_wrong_solver_is_caught_by_the_second_search(env: str, tmp_path: Path) -> None:
-    """The independent search refuses every label of it."""
-    root = build_tiny(tmp_path / "store", env)
-    labels = read_rows(root, f"labels/v1/{env}/00000.parquet")
-    assert labels
-    for label in labels:
-        assert label["proved"] is False and not label["accepted"]
-        (against,) = [reason for reason in label["reject_reasons"] if reason["name"] == "prover"]
-        assert against["kind"] == "refuted" and "failure_mode" in against["detail"]
-    assert problems(root) == []
-    assert not list((root / "dataset" / env).glob("*.parquet"))
 
 
 @pytest.fixture

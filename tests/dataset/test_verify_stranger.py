@@ -125,16 +125,6 @@ def test_a_difference_shows(stored: Any, derived: Any, shown: str) -> None:
     assert len(text) < 2 * SHOWN + 60
 
 
-def test_certificates_that_differ_show_where(lake: Patient) -> None:
-    def lie(rows: Rows) -> None:
-        rows[0]["certificate"]["budget_after"] += 1
-
-    change_rows(lake.root, lake.file("frozenlake", "labels"), lie)
-    messages = lake.found()
-    (shown,) = [problem for problem in messages if "column certificate" in problem and problem.startswith("labels")]
-    assert "column certificate.budget_after holds" in shown
-
-
 # Levels from a folder
 
 
