@@ -53,7 +53,7 @@ what-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read an export with the loa
 	PIVOT_LOADERS=$(CURDIR)/$(LOADERS) $(BIN)/pytest $(ANY_FOLDER) tests/dataset/test_export_loaders.py
 
 what-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)
-	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_bounds.py
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_exports.py
 
 what-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kills.py tests/flows/test_relabel.py

@@ -1,4 +1,4 @@
-"""Layout of the written files: image bytes unchanged, everything else small, codecs of plugins."""
+"""Tables and their files: one schema for every writer and reader, unchanged image bytes, codecs of plugins."""
 
 import io
 import os
@@ -13,15 +13,20 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from PIL import Image as Picture
 from pivot.core.errors import ImageError
 from pivot.core.images import CODECS, Codec, Frame, codec
 from pivot.core.storage import LocalStorage, open_storage
+from pivot.datasets.store import schema as tables
+from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.parquet import ROW_GROUP, read_table, write_parquet, write_tables
-from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS, TableSchema
+from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, STEPS, TableSchema
 from pivot.datasets.store.store import Store
+from pivot.docs.assets.reference_pages import ALL_TABLES
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.tests.stores import build_tiny, problems, read_rows, schema_of, table_files
+
+from datasets import ClassLabel, Dataset, Features, Image, List, Value
 
 IMAGE_SIZE = 20_000
 
@@ -128,7 +133,7 @@ def test_the_order_and_metadata_of_columns_with_pictures_stay(tmp_path: Path) ->
 def encode_bmp(frame: Frame) -> bytes:
     """Return the frame as an uncompressed Windows bitmap."""
     buffer = io.BytesIO()
-    Image.fromarray(frame).save(buffer, "BMP")
+    Picture.fromarray(frame).save(buffer, "BMP")
     return buffer.getvalue()
 
 
@@ -156,3 +161,63 @@ def test_a_store_with_a_codec_of_the_table_is_built_verified_and_shown(tmp_path:
 def test_an_unknown_codec_is_refused_with_the_table() -> None:
     with pytest.raises(ImageError, match=r"'gif': stores hold png, jpeg"):
         codec("gif")
+
+
+MODES = [
+    *("timeout", "deadlock", "format", "blocked", "stagnation"),
+    *("budget", "wrong_target", "order_error", "regression", "mismatch"),
+]
+"""The public numbering of failure modes: a change would relabel every dataset that was ever published."""
+
+
+def test_the_class_labels_keep_their_order() -> None:
+    features = Features.from_arrow_schema(DATASET.arrow_with_features())
+    assert features["failure_mode_id"] == ClassLabel(names=MODES)
+    assert features["failure_mode_id"].str2int("mismatch") == 9
+
+
+@pytest.mark.parametrize("schema", [DATASET, DATASET_EPISODES], ids=lambda schema: schema.name)
+def test_the_schema_is_the_one_that_the_hugging_face_library_writes(schema: tables.TableSchema) -> None:
+    features = Features.from_arrow_schema(schema.arrow_with_features())
+    assert features.arrow_schema.equals(schema.arrow_with_features(), check_metadata=True)
+    assert features["images"] == List(Image(mode="RGB"))
+    assert features["actions"] == List(Value("string"))
+    empty = Dataset.from_dict({name: [] for name in schema.names}, features=features)
+    assert empty.data.schema.equals(schema.arrow_with_features(), check_metadata=True)
+
+
+def test_a_row_must_have_every_column() -> None:
+    with pytest.raises(KeyError, match="width"):
+        FRAMES.table([{"frame_id": "a"}])
+
+
+@pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
+def test_leaf_paths_are_those_of_the_parquet_file(schema: tables.TableSchema, tmp_path: Path) -> None:
+    path = tmp_path / "empty.parquet"
+    pq.write_table(schema.table([]), path)
+    parquet_schema = pq.ParquetFile(path).schema
+    leaves = [parquet_schema.column(index) for index in range(len(parquet_schema))]
+    assert list(schema.leaf_paths) == [leaf.path for leaf in leaves]
+    binary = [leaf for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type == "NONE"]
+    assert set(schema.image_paths) == {leaf.path for leaf in binary}
+
+
+def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) -> None:
+    store = Store.open(small_store)
+    seen: set[str] = set()
+    for name in store.manifest():
+        if name.endswith(".parquet"):
+            schema = schema_of(name)
+            modes = store.run.failure_modes
+            expected = schema.arrow_with_features(modes) if name.startswith("dataset/") else schema.arrow
+            file_schema = pq.read_schema(small_store / name)
+            # Parquet calls the items of a list "element"; the types are equal nevertheless.
+            assert file_schema.equals(expected), name
+            assert file_schema.metadata == expected.metadata, name
+            seen.add(schema.name)
+    assert seen == {schema.name for schema in ALL_TABLES if schema is not IMPORTS}
+    # All environments and splits: equal features, so that any configs concatenate.
+    folders = [small_store / "dataset" / env for env in ("sokoban", "frozenlake")]
+    records = [pq.read_schema(path).metadata for folder in folders for path in folder.glob("*.parquet")]
+    assert len(records) == 6  # two shards, one of them with rows in one split alone
+    assert all(metadata == records[0] for metadata in records)
