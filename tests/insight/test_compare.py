@@ -110,49 +110,6 @@ def test_other_levels_are_not_paired(weak: Path, tmp_path: Path) -> None:
     assert "levels are in both" not in run("compare", weak, weak)
 
 
-def _paired_bootstrap(old: Path, new: Path, env: str) -> dict[str, tuple[float, float]]:
-    """Return the bounds of the differences of measures over failures, by a plain loop over resampled levels."""
-    tables = {}
-    for side, root in (("old", old), ("new", new)):
-        frames = load_store(root)
-        episodes, labels = frames.episodes.collect().to_pandas(), frames.labels.collect().to_pandas()
-        failures = labels.merge(episodes[episodes.env == env], on="episode_id")
-        failures["lead"] = (failures.num_steps - 1 - failures.pivot_step) / failures.num_steps
-        tables[side] = failures.groupby("task_id").agg(
-            n=("lead", "size"), pivot=("pivot_step", "sum"), lead=("lead", "sum")
-        )
-    levels = sorted(set(tables["old"].index) | set(tables["new"].index))
-    rows = {side: table.reindex(levels, fill_value=0).to_numpy(float) for side, table in tables.items()}
-    rng = np.random.default_rng(11)
-    differences = []
-    for _ in range(5_000):
-        places = rng.integers(len(levels), size=len(levels))
-        sums_old, sums_new = rows["old"][places].sum(axis=0), rows["new"][places].sum(axis=0)
-        if sums_old[0] and sums_new[0]:
-            differences.append(sums_new[1:] / sums_new[0] - sums_old[1:] / sums_old[0])
-    low, high = np.quantile(differences, [0.025, 0.975], axis=0)
-    return {"pivot step": (low[0], high[0]), "turns after the pivot": (low[1], high[1])}
-
-
-def test_measures_over_failures_are_paired_as_by_a_bootstrap_written_apart(tmp_path: Path) -> None:
-    """A level where one store has no failure counts, too: bounds within 15 % of the width of a bootstrap's."""
-    runs = {"frozenlake": {"tasks": 40, "settings": {}}}
-    stores = []
-    for name, skill in (("old", -0.5), ("new", 1.0)):
-        policy = {"name": "scripted", "options": {"habits": {"frozenlake": {"skill": skill, "evenness": 0.2}}}}
-        pivot.build({"environments": runs, "policy": policy}, tmp_path / name)
-        stores.append(tmp_path / name)
-    compared = {each.measure: each for each in compare_stores(stores[0], stores[1])}
-    levels = [set(measured["frozenlake"].measures["pivot step"]) for measured in map(compare.measured, stores)]
-    assert levels[0] != levels[1], "one store fails in levels where the other does not"
-    for name, (low, high) in _paired_bootstrap(stores[0], stores[1], "frozenlake").items():
-        difference = compared[name].difference
-        assert compared[name].paired
-        assert difference is not None
-        assert difference.low == pytest.approx(low, abs=0.15 * (high - low)), name
-        assert difference.high == pytest.approx(high, abs=0.15 * (high - low)), name
-
-
 def test_planted_differences_are_in_the_interval_as_often_as_it_says() -> None:
     """Two stores of 100 equal levels; the new one fails a fifth less and has its pivots 0.7 steps later."""
     truth = {"success": 0.1, "pivot step": 0.7}

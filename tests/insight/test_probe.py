@@ -1,6 +1,5 @@
 """The rollback probe: exact odds, restored states, hints, resume, and refuted labels."""
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +15,6 @@ from pivot.environments.turns import Reply, Turn
 from pivot.insight.probe.rates import _arm_rate, _new_totals, arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE_ARMS, ProbeSettings, is_lift
 from pivot.insight.probe.run import probe_store
-from pivot.insight.probe.shard import Failure, Planned, RollbackPolicy
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import fingerprint
 from pivot.tests.stores import build_tiny, change_rows, copy_store, problems, rewrite_manifest
@@ -162,59 +160,6 @@ def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
     (refuted,) = refuted_labels(Store.open(root))
     assert refuted.alarm
     assert refuted.episodes
-
-
-class _Listener(pivot.rollouts.base.Policy):
-    """A policy that remembers its requests and always moves up."""
-
-    name = "listener"
-    config_type = pivot.core.plugins.Settings
-    episodes_in_flight = 7
-
-    def __init__(self) -> None:
-        self.turns: list[Turn] = []
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {}
-
-    async def reply(self, turn: Turn) -> Reply:
-        self.turns.append(turn)
-        return Reply("<think>x</think><action>up</action>")
-
-
-def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -> None:
-    from dataclasses import fields
-
-    from pivot.datasets.store.schema import EPISODES, STEPS
-    from pivot.datasets.store.tables import steps_by_episode
-    from pivot.environments.base import Task
-    from pivot.rollouts.base import Batch
-    from pivot.rollouts.scheduler import run_batches
-
-    store = Store.open(five)
-    shard = store.config.shards()[0]
-    env = store.run.envs[shard.env]
-    row = next(row for row in store.read(EPISODES, shard).to_pylist() if row["failed"] and row["num_steps"] > 4)
-    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())[row["episode_id"]]
-    task = Task(**{each.name: row[each.name] for each in fields(Task)})
-    failure = Failure(task, 0, steps, 3, "deadlock", "exact", "1", "Stay away from the wall.")
-    listener = _Listener()
-    policy = RollbackPolicy(listener, {shard.env: env.prompt})
-
-    class Everyone(dict[str, Planned]):
-        def get(self, key: str, default: Any = None) -> Planned:  # type: ignore[override]
-            return Planned(failure, 3, "Stay away from the wall.")
-
-    policy.planned = Everyone()
-    asyncio.run(run_batches([Batch(env.type, env.config, [task], 1, prompt=env.prompt)], policy, lambda *_: None))
-    assert policy.episodes_in_flight == 7
-    assert [turn.t for turn in listener.turns][:1] == [3]
-    for turn in listener.turns:
-        text = json.dumps(turn.prompt.messages)
-        assert "Stay away from the wall." in text
-        assert "deadlock" in text
-    assert listener.turns[0].prompt.messages[-1]["content"][1] == {"type": "image", "frame_id": steps[3]["frame_id"]}
 
 
 def test_arms_name_their_steps() -> None:
