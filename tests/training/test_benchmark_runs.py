@@ -17,7 +17,6 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.benchmark_oracle import fingerprint_of
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
-from pivot.tests.training.test_benchmark_scores import Careless, check_figures
 from pivot.training.evaluation import episodes, tables
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import Benchmark, open_benchmark
@@ -107,12 +106,6 @@ def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, t
     with served(whole) as server:
         fresh = run_benchmark(config(benchmark, tmp_path / "fresh", server.url))
     assert fresh.result["cells"] == report.result["cells"]
-
-
-def test_a_server_that_refuses_fields_is_asked_without_them(benchmark: Benchmark, tmp_path: Path) -> None:
-    with served(knows(benchmark), unknown_fields=frozenset({"temperature", "max_tokens", "seed"})) as server:
-        usage = run_benchmark(config(benchmark, tmp_path, server.url)).result["usage"]
-    assert usage["unanswered"] == 0 and "temperature" in usage["left_out"]
 
 
 def test_a_run_without_any_answer_is_an_error(benchmark: Benchmark, tmp_path: Path) -> None:
@@ -364,10 +357,3 @@ def test_the_fingerprint_is_that_of_an_independent_script(
     for number, made in enumerate((gym_benchmark.benchmark, benchmark)):
         assert fingerprint_of(made.root) == made.fingerprint
         assert fingerprint_of(repainted(made, tmp_path / str(number))) != made.fingerprint, "of pixels, too"
-
-
-@pytest.mark.parametrize("kind", [Oracle, Careless])
-def test_every_figure_of_gymnasium_is_that_of_an_independent_scorer(
-    gym_benchmark: Made, tmp_path: Path, kind: Any
-) -> None:
-    check_figures(tmp_path, gym_benchmark.benchmark, kind(gym_benchmark.benchmark))

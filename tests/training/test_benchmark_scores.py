@@ -12,16 +12,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pivot.core.errors import TrainingError
-from pivot.core.identity import below, derive_seed
+from pivot.core.identity import below
 from pivot.core.storage import open_storage
 from pivot.labeling.target import MAX_TARGET_CHARS
 from pivot.tests.training.benchmark_oracle import figures
-from pivot.tests.training.conftest import Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, StandIn, Uniform, draw, submit
-from pivot.training.evaluation.baselines import answer_of, fit_baselines, log_of
 from pivot.training.evaluation.controls import locate_reply, true_reply
 from pivot.training.evaluation.items import QUESTIONS, VERSION, Benchmark, Item
 from pivot.training.evaluation.predictions import (
@@ -29,7 +25,6 @@ from pivot.training.evaluation.predictions import (
     SCHEMA,
     Header,
     Prediction,
-    Predictions,
     read_answer,
     read_predictions,
 )
@@ -70,23 +65,6 @@ def test_the_oracle_has_every_point(benchmark: Benchmark, tmp_path: Path) -> Non
     assert any(truth.pivot_step is None for truth in benchmark.truths.values()), "some episodes were never lost"
 
 
-def test_more_planted_errors_never_score_more(benchmark: Benchmark, tmp_path: Path) -> None:
-    """Ten predictors from the oracle to uniform guesses; the errors of one are among those of the next."""
-    rates = [number / 9 for number in range(10)]
-    results = [scored(tmp_path, benchmark, Mixture(benchmark, rate)) for rate in rates]
-    assert results[-1]["cells"] == scored(tmp_path, benchmark, Uniform(benchmark))["cells"]
-    for task in MAIN:
-        means = []
-        for result in results:
-            cells = [cell for cell in result["cells"] if cell["task"] == task]
-            weights = [cell["records"] for cell in cells]
-            values = [cell["figures"]["lenient"][MAIN[task]]["value"] for cell in cells]
-            means.append(sum(a * b for a, b in zip(weights, values, strict=True)) / sum(weights))
-        slack = 0.02 if task == "mode" else 1e-12  # F1 of two modes is not a sum over records
-        assert all(after <= before + slack for before, after in itertools.pairwise(means)), (task, means)
-        assert means[0] == pytest.approx(1.0) and means[-1] < 0.7, (task, means)
-
-
 def pairs_of(benchmark: Benchmark) -> list[list[Item]]:
     """Return the pairs of twin items."""
     pairs: dict[str, list[Item]] = {}
@@ -106,67 +84,14 @@ def test_twins_differ_by_picture_and_pivot_alone(benchmark: Benchmark) -> None:
         assert truths[0].pivot_step != truths[1].pivot_step and truths[0].level != truths[1].level
 
 
-@given(st.integers(0, 2**32))
-def test_a_predictor_from_the_log_has_no_pair(seed: int) -> None:
-    """Any predictor that reads only the prompt's text answers both twins alike."""
-    benchmark = KEPT[0]
-
-    class FromTheLog(StandIn):
-        def reply(self, item: Item) -> str:
-            shown = "/".join((item.prompt, *item.actions, *item.choices))
-            step = derive_seed(seed, shown) % (item.num_steps + 1)
-            return locate_reply(*((None, None) if step == item.num_steps else (step, item.choices[0])))
-
-    scripted = FromTheLog()
-    for pair in pairs_of(benchmark):
-        answers = [read_answer(scripted.reply(item), item, "strict") for item in pair]
-        truths = [benchmark.truths[item.item_id].pivot_step for item in pair]
-        assert not all(answer.pivot_step == true for answer, true in zip(answers, truths, strict=True))  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.fixture(autouse=True)
-def kept(benchmark: Benchmark) -> None:
-    """Keep the benchmark for the property test, which takes no fixture."""
-    KEPT[:] = [benchmark]
-
-
-KEPT: list[Benchmark] = []
-
-
-def test_baselines_have_no_pair_with_one_answer_and_guesses_at_most_their_chance(
-    made_benchmark: Made, tmp_path: Path
-) -> None:
-    made = made_benchmark.benchmark
-    twins = [item for item in made.items.values() if item.question == "twin"]
-    for env in made.environments:
-        mine = [item for item in twins if item.env == env]
-        judges, _ = fit_baselines(made_benchmark.episodes(env, mine[0].log), learned=False)
-        for judge in judges.values():
-            rows = {item.item_id: answer_of(item, judge(log_of(item)), is_lost=True) for item in mine}
-            header = Header(made.fingerprint, "x", VERSION, ("twin",), (env,))
-            (cell,) = score(made, Predictions(header, rows))["cells"]
-            assert cell["figures"]["lenient"]["pairs"]["value"] == 0.0 < cell["figures"]["lenient"]["items"]["high"]
+def test_two_guesses_are_a_pair_as_often_as_their_chance_says(benchmark: Benchmark) -> None:
     draws, hits, expected = 200, 0, 0.0
-    for number, pair in itertools.product(range(draws), pairs_of(made)):
+    for number, pair in itertools.product(range(draws), pairs_of(benchmark)):
         guesses = [draw(item, "guess", number) for item in pair]
         steps = [below(rng, item.num_steps + 1) for rng, item in zip(guesses, pair, strict=True)]
-        hits += steps == [made.truths[item.item_id].pivot_step for item in pair]
+        hits += steps == [benchmark.truths[item.item_id].pivot_step for item in pair]
         expected += chance("twin", pair[0])
     assert abs(hits - expected) < 4 * expected**0.5 + 1
-    oracle = scored(tmp_path, made, Oracle(made))["cells"]
-    assert [cell["figures"]["strict"]["pairs"]["value"] for cell in oracle if cell["task"] == "twin"] == [1.0, 1.0]
-
-
-def test_knowing_nothing_is_not_calibrated(benchmark: Benchmark, tmp_path: Path) -> None:
-    class Constant(Oracle):
-        def reply(self, item: Item) -> str:
-            return json.dumps({"reach": [0.5] * item.num_steps}) if item.question == "credit" else super().reply(item)
-
-        def predict(self, item: Item) -> Prediction:
-            return Prediction(item.item_id, reply=self.reply(item))
-
-    cells = [cell for cell in scored(tmp_path, benchmark, Constant(benchmark))["cells"] if cell["task"] == "credit"]
-    assert cells and all(cell["figures"]["strict"]["Brier"]["value"] == pytest.approx(0.75) for cell in cells)
 
 
 class Careless(StandIn):
@@ -191,29 +116,19 @@ class Careless(StandIn):
         return replace(row, reply="<think>{}</think> " + row.reply) if number == 3 and row.reply is not None else row
 
 
-def seen_figures(cells: list[dict[str, Any]]) -> dict[tuple[str, ...], tuple[float, float, float]]:
-    """Value and bounds of every figure by the strict reader."""
-    return {
+@pytest.mark.parametrize("kind", [Oracle, Uniform, Careless])
+def test_every_figure_is_that_of_an_independent_scorer(benchmark: Benchmark, tmp_path: Path, kind: Any) -> None:
+    seen = {
         (cell["task"], cell["env"], cell["log"], name): (share["value"], share["low"], share["high"])
-        for cell in cells
+        for cell in scored(tmp_path, benchmark, kind(benchmark))["cells"]
         for name, share in cell["figures"]["strict"].items()
         if share is not None
     }
-
-
-def check_figures(tmp_path: Path, benchmark: Benchmark, scripted: StandIn) -> None:
-    """Compare every figure with that of the independent scorer."""
-    seen = seen_figures(scored(tmp_path, benchmark, scripted)["cells"])
     expected = figures(benchmark.root, tmp_path / "predictions.jsonl")
     assert seen.keys() == expected.keys() and seen
     for key, value in expected.items():
         assert seen[key][0] == pytest.approx(value[0], abs=1e-12), key
         assert seen[key][1:] == pytest.approx(value[1:], abs=1e-3), key  # our Student's t is rounded
-
-
-@pytest.mark.parametrize("kind", [Oracle, Uniform, Careless])
-def test_every_figure_is_that_of_an_independent_scorer(benchmark: Benchmark, tmp_path: Path, kind: Any) -> None:
-    check_figures(tmp_path, benchmark, kind(benchmark))
 
 
 def test_strict_and_lenient_readers_differ_by_prose_alone(benchmark: Benchmark, tmp_path: Path) -> None:

@@ -85,14 +85,15 @@ def test_each_arm_shows_the_parts_that_its_name_lists(arm: str, holds: str) -> N
     assert len(pictures) == 1 + present["panel"]
 
 
-@pytest.mark.parametrize("env", ["frozenlake", "svg"])
-def test_the_panel_is_the_three_frames_around_the_step_it_names(env: str) -> None:
+@pytest.mark.parametrize(("env", "arm"), [("frozenlake", "mp"), ("svg", "mp"), ("sokoban", "mp_random_r")])
+def test_the_panel_is_the_three_frames_around_the_step_it_names(env: str, arm: str) -> None:
     rollouts, episode = next(failures_of(env))
-    _, hindsight, _ = _context(env, "mp")
+    _, hindsight, _ = _context(env, arm)
     assert hindsight.panel is not None
+    assert (hindsight.step == episode.num_steps - 1) is (arm == "mp")
     profile = plugins.load("environments", env).profile
     steps = episode_tiles(profile.tiles, frame_ids(episode)).steps
-    expected = panel([decode(rollouts.frames[key].image) for key in steps], episode.num_steps - 1)
+    expected = panel([decode(rollouts.frames[key].image) for key in steps], hindsight.step)
     assert np.array_equal(decode(hindsight.panel.image), expected)
 
 
@@ -100,24 +101,3 @@ def test_a_random_step_is_uniform_over_the_others() -> None:
     drawn = Counter(random_other_step(f"episode-{number}", 3, 9) for number in range(8000))
     assert set(drawn) == set(range(9)) - {3}
     assert max(abs(count - 1000) for count in drawn.values()) < 150
-
-
-def test_an_episode_of_one_step_has_no_other_and_says_so() -> None:
-    rollouts, episode = next(failures_of("frozenlake"))
-    frames = {key: frame.image for key, frame in rollouts.frames.items()}
-    profile = plugins.load("environments", "frozenlake").profile
-    hindsight = hindsight_of(
-        ARMS["mp_random_r"], profile, "one", frame_ids(episode)[:2], Reading(0, "deadlock", ADVICE), frames
-    )
-    assert hindsight.no_other_step
-    assert hindsight.step == 0
-
-
-def test_a_random_step_moves_the_panel_and_leaves_the_guidance() -> None:
-    _, named, _ = _context("sokoban", "mpr")
-    _, drawn, _ = _context("sokoban", "mp_random_r")
-    assert named.panel is not None
-    assert drawn.panel is not None
-    assert drawn.step != named.step
-    assert drawn.panel.frame_id != named.panel.frame_id
-    assert (drawn.mode, drawn.guidance) == (named.mode, named.guidance)
