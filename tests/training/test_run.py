@@ -1,4 +1,4 @@
-"""A run from the command line to a checkpoint that other libraries load: full and with adapters."""
+"""Runs of Stage I: from the command line to a checkpoint that other libraries load, and what stops them."""
 
 import json
 import re
@@ -19,18 +19,23 @@ from pivot.core.messages import EncodedFrame  # noqa: E402
 from pivot.core.storage import LocalStorage  # noqa: E402
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
+from pivot.models.transformers.processors import load_processor  # noqa: E402
 from pivot.tests.cli.command_line import run  # noqa: E402
+from pivot.tests.models.from_scratch import make_vlm  # noqa: E402
 from pivot.tests.stores import build_small  # noqa: E402
+from pivot.tests.training.lake import short  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
+from pivot.training.analyzer_sft import trainer  # noqa: E402
 from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
 from pivot.training.analyzer_sft.samples import Sample, epoch_order  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
-from pivot.training.checkpoint import FINAL  # noqa: E402
+from pivot.training.checkpoint import FINAL, Checkpoint, last_checkpoint  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
 from pivot.training.curves import draw_losses  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
+from pivot.training.policy_rl import learner  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -90,37 +95,24 @@ def test_the_command_trains_a_checkpoint_that_answers(
     assert answer.call["prompt_tokens"] == len(taught) - len(encoder.reply_tokens(sample.target))
 
 
-def test_adapters_go_on_the_language_model_alone_and_are_merged(
+def test_adapters_go_on_the_language_model_alone_and_are_merged_in_float32(
     small_store: Path, small_model: Path, tmp_path: Path
 ) -> None:
-    config = config_of(small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-2, epochs=1, save_every=2)
+    config = config_of(
+        small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-5, epochs=1, precision="bf16"
+    )
     prepared = prepare(config)
-    trainer = make_trainer(config, prepared.plan, prepared.data, prepared.model, prepared.encoder, tmp_path / "other")
-    trained = {name for name, each in trainer.model.named_parameters() if each.requires_grad}
+    made = make_trainer(config, prepared.plan, prepared.data, prepared.model, prepared.encoder, tmp_path / "other")
+    trained = {name for name, each in made.model.named_parameters() if each.requires_grad}
     assert trained and all("language_model" in name and "lora" in name for name in trained)
     train(prepare(config), tmp_path / "run")
     before, after = (
         transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
         for folder in (small_model, tmp_path / "run" / FINAL)
     )
+    assert {each.dtype for each in after.values()} == {torch.float32}
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("language_model" in name and "_proj" in name for name in changed)
-
-
-def test_adapters_that_learnt_in_bfloat16_are_merged_in_float32(
-    small_store: Path, small_model: Path, tmp_path: Path
-) -> None:
-    config = config_of(
-        small_store / "dataset", small_model, lora=True, lora_rank=4, lr=1e-5, epochs=1, precision="bf16"
-    )
-    train(prepare(config), tmp_path / "run")
-    before, after = (
-        transformers.AutoModelForImageTextToText.from_pretrained(folder).state_dict()
-        for folder in (small_model, tmp_path / "run" / FINAL)
-    )
-    assert {each.dtype for each in after.values()} == {torch.float32}
-    changed = [name for name in before if not torch.equal(before[name], after[name])]
-    assert changed
     for name in changed:  # rounded to bfloat16, most weights would stay as they were
         assert (before[name] != after[name]).float().mean() > 0.9
 
@@ -137,20 +129,11 @@ def test_a_run_with_adapters_goes_on_where_it_was(small_store: Path, small_model
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
 
 
-def _save_qwen3(folder: Path, small_model: Path) -> Path:
-    """A tiny Qwen3-VL with the small model's tokenizer."""
-    from pivot.models.transformers.processors import load_processor
-    from pivot.tests.models.from_scratch import make_vlm
-
-    model, processor = make_vlm(load_processor(str(small_model), "qwen2_5_vl").tokenizer, family="qwen3_vl", patch=16)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
-
-
 def test_qwen3_vl_trains_too(small_store: Path, small_model: Path, tmp_path: Path) -> None:
-    model = _save_qwen3(tmp_path / "qwen3", small_model)
-    train(prepare(config_of(small_store / "dataset", model, epochs=1, lr=3e-3)), tmp_path / "run")
+    tokenizer = load_processor(str(small_model), "qwen2_5_vl").tokenizer
+    for part in make_vlm(tokenizer, family="qwen3_vl", patch=16):
+        part.save_pretrained(tmp_path / "qwen3")
+    train(prepare(config_of(small_store / "dataset", tmp_path / "qwen3", epochs=1, lr=3e-3)), tmp_path / "run")
     series = losses(tmp_path / "run")
     assert series[3] < series[1]
     assert transformers.AutoConfig.from_pretrained(tmp_path / "run" / FINAL).model_type == "qwen3_vl"
@@ -235,3 +218,85 @@ def test_a_log_of_bare_actions_trains_like_a_full_one(small_model: Path, tmp_pat
 def test_a_missing_tracker_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"tracker 'no_such_tracker' is not installed.*remove --report-to"):
         prepare(config_of(tmp_path / "no data", tmp_path, report_to=("no_such_tracker",)))
+
+
+# Stops
+
+
+BAD_STEP = 3
+
+
+class _InfiniteGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, value: Any) -> Any:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        return gradients[0] * float("inf")
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_run_stops_in_the_update_that_goes_wrong(
+    what: str, small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = trainer.record_loss, []
+
+    def planted(logprobs: Any, mask: Any) -> Any:
+        calls.append(1)
+        loss = real(logprobs, mask)
+        if len(calls) != BAD_STEP:
+            return loss
+        return loss * float("nan") if what == "loss" else _InfiniteGradient.apply(loss)
+
+    monkeypatch.setattr(trainer, "record_loss", planted)
+    prepared = prepare(config_of(small_store / "dataset", small_model, save_every=1))
+    with pytest.raises(TrainingError) as raised:
+        train(prepared, tmp_path / "run")
+    assert len(calls) == BAD_STEP
+    samples = held(small_store / "dataset", "frozenlake")
+    order = epoch_order(len(samples), 4, 0, 0)[(BAD_STEP - 1) * 4 : BAD_STEP * 4]
+    records = ", ".join(samples[place].episode_id for place in order)
+    assert re.match(
+        rf"the {what} became (nan|inf) in update {BAD_STEP} \(records: {records}\); expected", str(raised.value)
+    )
+    assert set(losses(tmp_path / "run")) == {1, 2}
+    assert last_checkpoint(LocalStorage(tmp_path / "run")) == Checkpoint(2)
+    assert not (tmp_path / "run" / "final").exists()
+
+
+@pytest.mark.parametrize("staged", ["checkpoint-", ".final"])
+def test_a_full_disk_is_reported_while_weights_are_written(
+    staged: str, small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modeling_utils: Any = pytest.importorskip("transformers.modeling_utils")
+    save = modeling_utils.safe_save_file
+
+    def onto_a_full_disk(tensors: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        if staged in str(file):
+            raise pytest.importorskip("safetensors").SafetensorError("I/O error: No space left on device")
+        save(tensors, file, *args, **kwargs)
+
+    monkeypatch.setattr(modeling_utils, "safe_save_file", onto_a_full_disk)
+    prepared = prepare(config_of(small_store / "dataset", small_model, epochs=1))
+    with pytest.raises(TrainingError, match=r"cannot write .*No space left on device; free some space .*--resume"):
+        train(prepared, tmp_path / "run")
+    assert (last_checkpoint(LocalStorage(tmp_path / "run")) is None) is (staged == "checkpoint-")
+    assert not (tmp_path / "run" / "final").exists()
+
+
+def test_too_little_memory_names_the_settings_to_lower(
+    small_store: Path, small_model: Path, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nDetails")
+
+    monkeypatch.setattr(trainer, "record_loss", full)
+    monkeypatch.setattr(learner, "stage_two_loss", full)
+    one = config_of(small_store / "dataset", small_model, out=tmp_path / "one", gradient_checkpointing=True)
+    two = short(player, out=tmp_path / "two", lora=True, lora_rank=4, keep_rollouts=0)
+    begins = r"memory of the GPU is too small: found CUDA out of memory\. Tried to allocate 2\.00 GiB\. .*"
+    with pytest.raises(TrainingError, match=begins + r"--micro-batch \(now 4\).*, or .* --lora$"):
+        pivot.train_sft(one)
+    with pytest.raises(TrainingError, match=begins + r"--micro-batch-tokens \(now \d+\).* --gradient-checkpointing$"):
+        pivot.train_rl(two)

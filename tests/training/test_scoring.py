@@ -1,8 +1,10 @@
-"""Test the scorer of Student, reference and Teacher: it uses the pictures, and ignores placeholders in replies."""
+"""The scorer of Student, reference and Teacher: it uses pictures, encodes them once, and ignores placeholders."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,31 +18,21 @@ pytest.importorskip("transformers")
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
 from pivot.core import plugins  # noqa: E402
 from pivot.core.identity import digest  # noqa: E402
-from pivot.core.images import decode, encode_png, frame_id  # noqa: E402
 from pivot.core.messages import EncodedFrame, PromptMessages  # noqa: E402
 from pivot.labeling.hindsight import teacher_prompt  # noqa: E402
 from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
-from pivot.training.encode import EncodedPrompt, Encoder  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
 from pivot.training.policy_rl.extensions.objectives import objective_of  # noqa: E402
 from pivot.training.policy_rl.figures import token_figures  # noqa: E402
+from pivot.training.policy_rl.generation import TrainedEngine  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
-from pivot.training.policy_rl.losses import gate  # noqa: E402
-from pivot.training.policy_rl.scoring import (  # noqa: E402
-    SAMPLED,
-    Row,
-    Scorer,
-    TurnSample,
-    common_tokens,
-    entropy,
-    measure_rows,
-    micro_batches,
-    nothing_more,
-)
+from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, TurnSample, entropy, micro_batches  # noqa: E402
 from pivot.training.policy_rl.weights import ByteCache, ModelWeights, VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -93,24 +85,6 @@ def test_it_equals_the_log_softmax_of_the_model_alone(family: str) -> None:
             torch.testing.assert_close(scored, expected, atol=2e-6, rtol=0)
 
 
-def test_the_generators_own_log_probabilities_agree() -> None:
-    model, encoder = _player()
-    scorer, rollouts, episode = _scorer(encoder)
-    engine = Engine(model, encoder.processor, encoder.placeholders)
-    prompt = rollouts.prompts[episode.steps[0].prompt_hash]
-    requests = [
-        ChatRequest("", "", 0, "student", prompt.messages, rollouts.frames, "", Sampling(max_tokens=12), seed)
-        for seed in range(4)
-    ]
-    answers: list[Any] = engine.answer(requests)
-    rows = [Row(prompt, answer.token_ids) for answer in answers]
-    with torch.no_grad():
-        scored = scorer(model, rows)
-    theirs = torch.tensor([value for answer in answers for value in answer.logprobs])
-    torch.testing.assert_close(scored, theirs, atol=1e-5, rtol=0)
-    model.generation_config = engine.own_defaults
-
-
 def test_sampled_tokens_hold_no_placeholder_and_without_the_mask_some_do() -> None:
     model, encoder = _player()
     _, rollouts, episode = _scorer(encoder)
@@ -149,56 +123,6 @@ def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothin
     made = score_turns(turns, scorer, ModelWeights(model), None, config)
     assert token_figures([], made)["placeholders"] == 1
     assert [int(each.tokens.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
-
-
-def _teacher_score(planted: str) -> Any:
-    """Log-probabilities under the Teacher's prompt of arm mp, with something wrong in it."""
-    model, encoder = _player()
-    scorer, rollouts, episode = _scorer(encoder, "sokoban")
-    profile = plugins.load("environments", "sokoban").profile
-    frames = {key: frame.image for key, frame in rollouts.frames.items()}
-    pivot = 4
-    step = pivot + 1 if planted in ("late panel", "late step") else pivot
-    hindsight = hindsight_of(ARMS["mp"], profile, "episode", frame_ids(episode), Reading(step, "timeout", ""), frames)
-    if planted == "late panel":
-        hindsight = replace(hindsight, step=pivot)
-    assert hindsight.panel is not None
-    pixels = decode(hindsight.panel.image)
-    if planted == "late step":
-        right = hindsight_of(ARMS["mp"], profile, "", frame_ids(episode), Reading(pivot, "timeout", ""), frames)
-        hindsight = replace(hindsight, panel=right.panel)
-    elif planted == "black panel":
-        pixels = np.zeros_like(pixels)
-    elif planted == "exchanged panel":
-        pixels = np.ascontiguousarray(pixels[:, ::-1])
-    if planted in ("black panel", "exchanged panel"):
-        height, width = pixels.shape[:2]
-        hindsight = replace(hindsight, panel=EncodedFrame(frame_id(pixels), width, height, "png", encode_png(pixels)))
-    assert hindsight.panel is not None
-    scorer.pictures[hindsight.panel.frame_id] = hindsight.panel
-    student = rollouts.prompts[episode.steps[0].prompt_hash]
-    prompt = teacher_prompt(student, plugins.load("prompts", "sokoban"), "sokoban", hindsight)
-    with torch.no_grad():
-        return scorer(model, [Row(prompt, _reply(encoder, "up"))])
-
-
-@pytest.mark.parametrize("planted", ["black panel", "exchanged panel", "late panel", "late step"])
-def test_what_is_wrong_with_a_context_changes_the_teacher(planted: str) -> None:
-    right = _teacher_score("")
-    assert torch.equal(right, _teacher_score(""))
-    assert (right - _teacher_score(planted)).abs().max().item() > 1e-5
-
-
-def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() -> None:
-    model, encoder = _player()
-    scorer, rollouts, episode = _scorer(encoder)
-    rows = _student_rows(rollouts, episode, encoder)
-    batches = micro_batches([scorer.length(row) for row in rows], 200)
-    student, teacher = (measure_rows(scorer, VisionCache(model), rows, batches, nothing_more) for _ in range(2))
-    for place in range(len(rows)):
-        mine, other = student[place][SAMPLED], teacher[place][SAMPLED]
-        assert torch.equal(mine, other)
-        assert (gate(mine, other, 5.0) == 0.5).all()
 
 
 CONTENT = st.lists(st.sampled_from(["red", "blue", "wide", "Go.", "Where to?", "Now up."]), max_size=4)
@@ -244,24 +168,6 @@ def test_a_common_beginning_changes_no_score(
                 torch.testing.assert_close(one[name], other[name], atol=5e-6, rtol=0)
 
 
-def test_prompts_have_in_common_what_comes_before_the_first_difference_and_no_part_of_a_picture() -> None:
-    def prompt(text: str) -> EncodedPrompt:
-        """Letters are words, and digits the tokens of a picture."""
-        return EncodedPrompt(tuple(map(ord, text)), tuple(int(letter.isdigit()) for letter in text))
-
-    def common(*pairs: tuple[str, str, str, str]) -> int:
-        prompts = [(prompt(first), prompt(second)) for first, second, _, _ in pairs]
-        return common_tokens(prompts, [(mine.split(), others.split()) for _, _, mine, others in pairs])
-
-    assert common(("abcd", "abxd", "", "")) == 2
-    assert common(("abc", "abc", "", "")) == 2, "the state of the last token is needed"
-    assert common(("a11bc", "a11bd", "one", "one")) == 4
-    assert common(("a11bc", "a11bd", "one", "two")) == 1, "another picture of the same size"
-    assert common(("a111bc", "a11bcd", "one", "two")) == 1, "a larger one"
-    assert common(("abcdef", "abcdxf", "", ""), ("ab1111cd", "ab1111ce", "one", "one")) == 2, "a picture is never cut"
-    assert common(("ab11c11de", "ab11c11df", "one two", "one two"), ("abcdefgh", "abcdefxh", "", "")) == 5
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("objective", ["printed", "distribution"])
 def test_a_teacher_of_the_students_weights_scores_as_one_apart_does(family: str, objective: str) -> None:
@@ -303,6 +209,19 @@ def _taught_pairs(encoder: Encoder) -> tuple[Scorer, list[tuple[Row, Row]]]:
     ]
 
 
+def test_a_black_panel_changes_the_teacher() -> None:
+    model, encoder = _player()
+    scorer, pairs = _taught_pairs(encoder)
+    panel = image_ids(pairs[0][1].prompt.messages)[-1]
+    frame = scorer.pictures[panel]
+    blind = Scorer(encoder)
+    blind.pictures = {**scorer.pictures, panel: EncodedFrame.encode(np.zeros((frame.height, frame.width, 3), np.uint8))}
+    with torch.no_grad():
+        right, again, black = (each(model, [pairs[0][1]]) for each in (scorer, scorer, blind))
+    assert torch.equal(right, again)
+    assert (right - black).abs().max().item() > 1e-5
+
+
 def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model, encoder = _player()
     scorer, pairs = _taught_pairs(encoder)
@@ -322,20 +241,6 @@ def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypat
     assert len(widths) == 3, "equal rows are computed once"
 
 
-def test_a_gradient_flows_to_the_student_through_the_same_function() -> None:
-    model, encoder = _player()
-    scorer, rollouts, episode = _scorer(encoder)
-    rows = _student_rows(rollouts, episode, encoder)[:2]
-    with torch.no_grad():
-        plain = scorer(model, rows)
-    scored = scorer(model, rows)
-    assert torch.equal(plain, scored.detach())
-    scored.sum().backward()
-    vision = next(each for name, each in model.named_parameters() if "visual" in name and each.dim() > 1)
-    assert vision.grad.abs().max().item() > 0
-    model.zero_grad()
-
-
 def test_micro_batches_hold_every_row_once_within_the_budget() -> None:
     lengths = [5, 50, 7, 31, 8, 120, 6]
     kinds = [True, False, True, True, False, False, True]
@@ -344,36 +249,6 @@ def test_micro_batches_hold_every_row_once_within_the_budget() -> None:
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= 60
         assert len({kinds[place] for place in batch}) == 1
-
-
-def _looks(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that gets the number of pictures of every look."""
-    looks, look = list[int](), model.model.get_image_features
-
-    def counted(pixels: Any, grids: Any, **options: Any) -> Any:
-        looks.append(len(grids))
-        return look(pixels, grids, **options)
-
-    monkeypatch.setattr(model.model, "get_image_features", counted)
-    return looks
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_picture_is_looked_at_once_however_often_it_is_shown(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, encoder = _player(family)
-    scorer, rollouts, episode = _scorer(encoder)
-    rows = _student_rows(rollouts, episode, encoder)
-    rows = [*rows, *reversed(rows)]
-    shown = {name for row in rows for name in image_ids(row.prompt.messages)}
-    with torch.no_grad():
-        alone = torch.cat([scorer(model, [row]) for row in rows])
-    looks, cache = _looks(model, monkeypatch), VisionCache(model)
-    batches = [list(range(2)), list(range(2, len(rows)))]
-    scored = [measure_rows(scorer, cache, rows, batches, nothing_more) for _ in range(2)]
-    assert sum(looks) == len(shown) < len(rows)
-    for values in scored:
-        together = torch.cat([values[place][SAMPLED] for place in range(len(rows))])
-        torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
 
 
 def test_an_eye_forgets_what_does_not_fit_and_still_sees_the_same() -> None:
@@ -391,19 +266,76 @@ def test_an_eye_forgets_what_does_not_fit_and_still_sees_the_same() -> None:
             assert 0 < narrow.cached.bytes <= least
 
 
-def test_with_a_gradient_nothing_is_kept_and_every_row_counts() -> None:
-    model, encoder = _player()
-    scorer, rollouts, episode = _scorer(encoder)
-    rows = [_student_rows(rollouts, episode, encoder)[0]] * 3
-    cache = VisionCache(model)
+# An update encodes each prompt once, and each picture once if the vision encoder is not trained
 
-    def gradient(batches: list[list[Row]]) -> Any:
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_an_update_of_navigation(lora: bool, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded, looks, shown = Counter[str](), list[int](), set[str]()
+    rows, collages = list[Row](), Counter[str]()
+    encode, scored, ask = Encoder.prompt, score_turns, TrainedEngine._prompt
+
+    def counted(self: Encoder, messages: Any, pictures: Any) -> Any:
+        encoded[f"{messages}"] += 1
+        return encode(self, messages, pictures)
+
+    def score(turns: Any, *args: Any) -> Any:
+        rows.extend(row for turn in turns for row in (turn.student, turn.teacher) if row is not None)
+        shown.update(name for row in rows for name in image_ids(row.prompt.messages))
+        return scored(turns, *args)
+
+    def prompt(self: TrainedEngine, request: ChatRequest) -> Any:
+        collages[f"{request.messages}"] += request.role == "analyzer"
+        return ask(self, request)
+
+    monkeypatch.setattr(TrainedEngine, "_prompt", prompt)
+    monkeypatch.setattr(Encoder, "prompt", counted)
+    monkeypatch.setattr(loop, "score_turns", score)
+    sizes = {"levels": 4, "prompts": 1, "rollouts": 2, "updates": 1, "minibatch": 2, "generate": 4, "max_tokens": 4}
+    fields = {"settings": {"horizon": 4}, "analyzer_tokens": 4, "validation_episodes": 0, "keep_rollouts": 0}
+    named = {"env": "navigation", "model": str(player), "arm": "mp", "lora": lora, "lora_rank": 4}
+    prepared = loop.prepare(make_rl_config(named | sizes | fields))
+    look = prepared.model.model.get_image_features
+
+    def looked(pixel_values: Any, image_grid_thw: Any = None, **more: Any) -> Any:
+        looks.append(len(image_grid_thw))
+        return look(pixel_values, image_grid_thw, **more)
+
+    prepared.model.model.get_image_features = looked
+    loop.train(prepared, tmp_path / "run")
+    assert len(rows) >= 8 and any(len(image_ids(row.prompt.messages)) > 1 for row in rows)
+    assert set((encoded - collages).values()) == {1}, "the Analyzer's are encoded for each request"
+    assert len(encoded - collages) == len({row.prompt.prompt_hash for row in rows})
+    if lora:
+        assert sum(looks) == len(shown) + collages.total()
+    else:
+        assert sum(looks) > len(shown) + collages.total(), "generation, score and update encode with other weights"
+
+
+def test_kept_pictures_change_neither_log_probabilities_nor_gradients(player: Path) -> None:
+    """The tolerance, 2e-6 nats in float32, is that of other shapes of batches."""
+    fields = {"levels": 4, "prompts": 1, "rollouts": 2, "keep_rollouts": 0, "lora": True, "lora_rank": 4}
+    prepared = loop.prepare(make_rl_config({"env": "frozenlake", "model": str(player), **fields}))
+    scorer, model = Scorer(prepared.encoder), prepared.model
+    turns = loop.first_turns(prepared.levels, 3)
+    for turn in turns:
+        scorer.pictures |= turn.images
+    rows = [
+        Row(turn.prompt, tuple(prepared.encoder.reply_tokens("<think></think><action>up</action>"))) for turn in turns
+    ]
+    for each in model.parameters():  # adapters begin at zero
+        if each.requires_grad:
+            torch.nn.init.normal_(each, std=0.1)
+    made = []
+    for kept in (VisionCache(model, ByteCache(0)), VisionCache(model), None):
+        with torch.no_grad():
+            scorer(model, rows[:1], kept)
         model.zero_grad()
-        for batch in batches:
-            scorer(model, batch, cache).sum().backward()
-        return torch.cat([each.grad.flatten() for name, each in model.named_parameters() if "visual" in name])
-
-    together = gradient([rows])
-    assert cache.cached.bytes == 0
-    torch.testing.assert_close(together, gradient([[row] for row in rows]), atol=1e-5, rtol=1e-4)
-    model.zero_grad()
+        values = scorer(model, rows, kept)
+        values.sum().backward()
+        made.append(
+            (values.detach(), torch.cat([each.grad.flatten() for each in model.parameters() if each.requires_grad]))
+        )
+    for values, gradient in made[1:]:
+        torch.testing.assert_close(values, made[0][0], atol=2e-6, rtol=0)
+        torch.testing.assert_close(gradient, made[0][1], atol=1e-4, rtol=1e-4)
