@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=
 pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.tests.training import forks  # noqa: E402 - after the skips
-from pivot.tests.training.one_update import one_update, save_update  # noqa: E402
+from pivot.tests.training.forks import one_update, save_update  # noqa: E402
 from pivot.tests.training.small import config_of, losses, uneven  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, load_model, record_loss  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
