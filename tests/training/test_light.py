@@ -12,30 +12,18 @@ from pivot.core.errors import TrainingError
 from pivot.core.images import PNG_SIGNATURE
 from pivot.training.analyzer_sft.samples import read_dataset
 
-MISSING = (
-    "prefect",
-    "duckdb",
-    "polars",
-    "datasets",
-    "trl",
-    "cv2",
-    "numba",
-    "cairosvg",
-    "matplotlib",
-    "pyarrow",
-    "isal",
-)
-SCRIPT = f"""
+SCRIPT = """
 import json, sys
-sys.modules.update(dict.fromkeys({MISSING}))
+missing = "prefect duckdb polars datasets trl cv2 numba cairosvg matplotlib pyarrow isal".split()
+sys.modules.update(dict.fromkeys(missing))
 import pivot, pivot.cli.train
 lines, model, out = sys.argv[1:]
-quick = {{"recipe": "tiny", "model": model, "seed": 1}}
-sft = pivot.train_sft(quick | {{"dataset": lines, "epochs": 1, "max_length": 4096, "out": f"{{out}}/one"}})
-sizes = {{"updates": 1, "prompts": 1, "rollouts": 2, "max_tokens": 4, "analyzer_tokens": 4, "validation_episodes": 0}}
-more = {{"env": "frozenlake", "settings": {{"horizon": 2}}, "arm": "oracle", "keep_rollouts": 0}}
-rl = pivot.train_rl(quick | sizes | more | {{"out": f"{{out}}/two"}})
-print(json.dumps([sft.updates, rl.last["steps"], [name for name in {MISSING} if sys.modules[name]]]))
+quick = {"recipe": "tiny", "model": model, "seed": 1}
+sft = pivot.train_sft(quick | {"dataset": lines, "epochs": 1, "max_length": 4096, "out": f"{out}/one"})
+sizes = {"updates": 1, "prompts": 1, "rollouts": 2, "max_tokens": 4, "analyzer_tokens": 4, "validation_episodes": 0}
+more = {"env": "frozenlake", "settings": {"horizon": 2}, "arm": "oracle", "keep_rollouts": 0}
+rl = pivot.train_rl(quick | sizes | more | {"out": f"{out}/two"})
+print(json.dumps([sft.updates, rl.last["steps"], [name for name in missing if sys.modules[name]]]))
 """
 
 

@@ -1,4 +1,4 @@
-"""``pivot train rl`` and ``pivot evaluate policy``: a short run from the command line, and contradictory options."""
+"""``pivot train rl``, ``evaluate policy`` and ``rehearse``: short runs from the command line, contradictory options."""
 
 import json
 import shutil
@@ -71,12 +71,19 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     assert "name it with --env" in str(error_of("evaluate", "policy", tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("env", "updates", "prompts"), [("sokoban", 350, 16), ("navigation", 250, 8), ("frozenlake", 250, 16)]
-)
-def test_defaults_are_those_of_the_paper(env: str, updates: int, prompts: int) -> None:
-    config = make_rl_config({"env": env, "model": "m"})
-    assert (config.updates, config.prompts, config.rollouts) == (updates, prompts, 8)
-    assert (config.clip, config.kl, config.opd, config.beta, config.lr) == (0.2, 0.01, 0.01, 5.0, 1e-6)
-    assert (config.minibatch, config.max_tokens, config.gamma, config.validation_temperature) == (64, 512, 1.0, 0.4)
-    assert make_rl_config({"env": env, "model": "m", "updates": 3}).updates == 3
+def test_a_tiny_rehearsal_runs_every_part(tmp_path: Path) -> None:
+    """Catch a part of the rehearsal that fails on a machine without a GPU, or that reports nothing."""
+    shown = run("rehearse", "--model", "tiny", "--out", tmp_path / "rehearsal.json")
+    result = json.loads((tmp_path / "rehearsal.json").read_text())
+    rows = {row["part"]: row for row in result["rows"]}
+    assert [name for name, row in rows.items() if "failed" in row] == []
+    assert [name for name, row in rows.items() if "skipped" in row] == ["II: flash_attn"]
+    assert [row["updates"] for name, row in rows.items() if name.startswith("I:")] == [5, 5]
+    for name in ("4 at a time", "8 at a time", "recomputed"):
+        row = rows[f"II: {name}"]
+        assert row["turns"] == (16 if name.startswith("8") else 8) and 0 <= row["idle"] < 1 and row["estimate_gib"] > 0
+    empty = rows["II: arm empty"]
+    assert empty["gap"] == 0.0
+    assert 0.9 < empty["ratio_min"] <= 1 <= empty["ratio_max"] < 1.1  # bfloat16, in other micro-batches
+    assert rows["kill, resume"]["updates"] == [1, 2, 3] and rows["kill, resume"]["complete"]
+    assert len(result["slow"]) == 3 and all(f"slow: {line}" in " ".join(shown.split()) for line in result["slow"])

@@ -58,7 +58,7 @@ class Recorder:
         )
 
 
-def _trainer(folder: Path, out: Path, train: Any, validation: Any = None, *, kind: str = "SFT", batch: int = 2) -> Any:
+def _trainer(folder: Path, out: Path, train: Any, *, kind: str = "SFT", batch: int = 2) -> Any:
     processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
     transformers.set_seed(0)
     model = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
@@ -66,7 +66,6 @@ def _trainer(folder: Path, out: Path, train: Any, validation: Any = None, *, kin
         output_dir=str(out),
         max_steps=2,
         per_device_train_batch_size=batch,
-        per_device_eval_batch_size=batch,
         learning_rate=1e-3,
         max_length=None,
         use_cpu=True,
@@ -76,9 +75,7 @@ def _trainer(folder: Path, out: Path, train: Any, validation: Any = None, *, kin
         logging_steps=1,
         seed=0,
     )
-    return getattr(trl, f"{kind}Trainer")(
-        model=model, args=arguments, train_dataset=train, eval_dataset=validation, processing_class=processor
-    )
+    return getattr(trl, f"{kind}Trainer")(model=model, args=arguments, train_dataset=train, processing_class=processor)
 
 
 def _losses_of(trainer: Any) -> list[float]:
@@ -115,30 +112,6 @@ def test_two_steps_on_the_dataset(small_store: Path, model_folder: Path, tmp_pat
         for labels in batch["labels"]:
             text = tokenizer.decode(labels[labels != -100])
             assert text.removesuffix("<|im_end|>\n").removeprefix("<|im_start|>assistant\n") in targets
-
-
-def test_streamed_rows_train_too(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
-    rows = load_dataset(str(small_store / "dataset"), "sokoban", split="train", streaming=True)
-    trainer = _trainer(model_folder, tmp_path, rows)
-    recorder = Recorder(trainer.model)
-    _losses_of(trainer)
-    assert all(batch["pixel_values"].shape[0] > 0 for batch in recorder.batches)
-
-
-def test_the_validation_split_is_evaluated(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
-    loaded: Any = load_dataset(str(small_store / "dataset"), "sokoban")
-    trainer = _trainer(model_folder, tmp_path, loaded["train"], loaded["validation"])
-    assert 0 < trainer.evaluate()["eval_loss"] < 20
-
-
-def test_pictures_as_tensors(small_store: Path) -> None:
-    """Channels first, RGB whether the file is indexed or not."""
-    rows: Any = load_dataset(str(small_store / "dataset"), "sokoban", split="train")
-    for tensors, plain in zip(rows.with_format("torch"), rows, strict=True):
-        for tensor, picture in [(tensors["panel"], plain["panel"]), (tensors["images"][0], plain["images"][0])]:
-            assert (tensor.dtype, tuple(tensor.shape)) == (torch.uint8, (3, picture.height, picture.width))
-            assert tensor[:, 5, 7].tolist() == list(picture.convert("RGB").getpixel((7, 5)))
-        assert int(tensors["pivot_step"]) == plain["pivot_step"]
 
 
 # Exports

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from pivot.core.storage.local import LocalStorage
 from pivot.tests.training.lake import lines_of, run, save_grammatical, short, torch, weights_in
-from pivot.training.curves import curves_figure
 from pivot.training.loading import add_adapters, load_adapters, load_weights, merged, without_adapters
 from pivot.training.policy_rl import figures, loop
 from pivot.training.policy_rl.config import settings_of_episodes
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures
 from pivot.training.policy_rl.losses import TokenBatch
 from pivot.training.policy_rl.scoring import Row, TurnSample
-from pivot.training.policy_rl.weights import MovingAverage
 
 pytest.importorskip("peft")
 
@@ -53,22 +51,6 @@ def test_a_resumed_average_is_that_of_a_whole_run(player: Path, tmp_path: Path, 
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_average_is_the_recursion_and_the_weights_come_back() -> None:
-    model = torch.nn.Linear(3, 2).double()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    average = MovingAverage(model, optimizer, 0.75)
-    expected = model.weight.detach().clone()
-    for number in range(3):
-        with torch.no_grad():
-            model.weight += number + 1
-        average.update()
-        expected = 0.75 * expected + 0.25 * model.weight.detach()
-    kept = model.weight.detach().clone()
-    with average.around():
-        torch.testing.assert_close(model.weight.detach(), expected, rtol=0, atol=1e-15)
-    assert torch.equal(model.weight, kept)
-
-
 def _turn(gap: float, at_pivot: bool) -> ScoredTurn:
     nothing, every = torch.zeros(2), torch.ones(2, dtype=torch.bool)
     tokens = TokenBatch(nothing, nothing, nothing + gap, nothing, every, every)
@@ -104,22 +86,6 @@ def test_ids_of_episodes_are_those_before_the_setting() -> None:
 def test_replies_beyond_the_context_are_refused(player: Path) -> None:
     with pytest.raises(loop.TrainingError, match="of the model's context; lower --max-tokens"):
         loop.prepare(short(player, max_tokens=10**7))
-
-
-def test_curves_name_their_axes_and_show_loss_return_and_the_gap_at_the_pivot() -> None:
-    line = {
-        "step": 1,
-        "success": 0.5,
-        "return": 0.1,
-        "loss": 2.0,
-        "opd_gap_pivot_action": -1.0,
-        "seconds": {"score": 1},
-    }
-    figure = curves_figure([line, line | {"step": 2}], "title")
-    drawn = {axes.get_title(): axes for axes in figure.axes}
-    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
-    for name in ("return of the rollouts", "loss", "gap of Teacher and Student"):
-        assert drawn[name].lines, name
 
 
 IDS = torch.arange(20)[None]

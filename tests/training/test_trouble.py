@@ -11,7 +11,7 @@ from pivot.core.errors import PivotError, SimulatorError, StoreError, TrainingEr
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.rollouts.base import Status, TaskRollouts
+from pivot.rollouts.base import TaskRollouts
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
@@ -98,24 +98,6 @@ def test_episodes_of_one_step_have_no_other_step_and_are_counted(arm: str, runs:
     assert line["opd_gap"] != 0
 
 
-def _with_errors(count: int) -> list[TaskRollouts]:
-    (record,) = _only(lambda _: True)
-    for episode in record.episodes[:count]:
-        episode.status, episode.success, episode.failed, episode.error = Status.ERROR, None, None, "the lake is gone"
-    return [record]
-
-
-def test_an_episode_in_error_is_in_no_figure_but_its_own(runs: Runs) -> None:
-    line, _ = runs.update(_with_errors(1))
-    assert line["errors"] == 1
-    assert line["episodes"] == 3
-
-
-def test_an_update_without_a_finished_episode_stops_the_run(runs: Runs) -> None:
-    with pytest.raises(TrainingError, match=r"no episode of this update could be finished \(the lake is gone\)"):
-        runs.update(_with_errors(4))
-
-
 # Full disks
 
 
@@ -176,14 +158,14 @@ class Brittle(FrozenLakeEnv):
         return super().step(action)
 
 
-@pytest.mark.parametrize(("deaths", "lost"), [(1, 0), (1000, 4)])
-def test_a_simulator_that_dies_costs_its_episode_and_not_the_update(deaths: int, lost: int, runs: Runs) -> None:
+@pytest.mark.parametrize(("deaths", "lost"), [(8, 0), (9, 1), (1000, 4)])
+def test_an_episode_whose_simulator_dies_three_times_is_lost(deaths: int, lost: int, runs: Runs) -> None:
     levels = replace(matrix.levels_of("frozenlake"), env=Brittle)
     runs.patch.setattr(Brittle, "deaths", iter([True] * deaths))
     runs.patch.setattr(loop, "plan_levels", lambda _: levels)
-    if lost:
+    if lost == 4:
         with pytest.raises(TrainingError, match="the simulator died"):
             runs.train()
         return
     line = runs.train()
-    assert (line["episodes"], line["errors"]) == (4, 0), "it was played again"
+    assert (line["episodes"], line["errors"]) == (4 - lost, lost), "every episode was played twice again"
