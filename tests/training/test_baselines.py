@@ -16,7 +16,7 @@ from pivot.solvers.credit import TurnCredit
 from pivot.tests.training.conftest import Made
 from pivot.training.evaluation import baselines, level_posterior
 from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
-from pivot.training.evaluation.boosted_trees import BoostedTrees, Fitting, Judgement
+from pivot.training.evaluation.boosted_trees import BoostedTrees, Fitting, Judgement, LogFeatures
 from pivot.training.evaluation.config import RecordChoice
 from pivot.training.evaluation.dataset import chosen_rows, fitting_of
 from pivot.training.evaluation.items import Item, Question
@@ -45,6 +45,14 @@ def logs(count: int, seed: int) -> list[LoggedFailure]:
         infos = [{"moved": each, "remaining_turns": 5 - t} for t, each in enumerate(moved)]
         made.append(LoggedFailure("sokoban", 6, actions, infos, pivot, mode))
     return made
+
+
+def test_features_hold_nothing_of_the_label() -> None:
+    features = LogFeatures(logs(30, 1))
+    for each in logs(30, 1):
+        other = replace(each, pivot_step=5, failure_mode="format")
+        assert np.array_equal(features.of(each), features.of(other), equal_nan=True)
+        assert np.array_equal(features.flat(each), features.flat(other), equal_nan=True)
 
 
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}

@@ -37,14 +37,15 @@ def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
 
     student = -some().abs()
     valid = torch.rand(tokens, generator=draw) < 0.8
+    active = valid & (torch.rand(tokens, generator=draw) < 0.5)
     return {
         "logprobs": student,
         "old": student + some(0.2),
         "reference": student + some(0.3),
-        "teacher": student + some(0.5),
+        "teacher": (student + some(0.5)).where(active, torch.nan),  # others are never scored by the Teacher
         "advantages": some(),
         "valid": valid,
-        "active": valid & (torch.rand(tokens, generator=draw) < 0.5),
+        "active": active,
     }
 
 

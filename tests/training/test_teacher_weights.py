@@ -13,6 +13,7 @@ from pivot.training.policy_rl.config import settings_of_episodes
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures
 from pivot.training.policy_rl.losses import TokenBatch
 from pivot.training.policy_rl.scoring import Row, TurnSample
+from pivot.training.policy_rl.weights import MovingAverage
 
 pytest.importorskip("peft")
 
@@ -49,6 +50,22 @@ def test_a_resumed_average_is_that_of_a_whole_run(player: Path, tmp_path: Path, 
     assert _run(tmp_path / "parts", player, updates=3, resume=True, **fields) == whole
     one, other = (weights_in(tmp_path / each / "final") for each in ("whole", "parts"))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_average_is_the_recursion_and_the_weights_come_back() -> None:
+    model = torch.nn.Linear(3, 2).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    average = MovingAverage(model, optimizer, 0.75)
+    expected = model.weight.detach().clone()
+    for number in range(3):
+        with torch.no_grad():
+            model.weight += number + 1
+        average.update()
+        expected = 0.75 * expected + 0.25 * model.weight.detach()
+    kept = model.weight.detach().clone()
+    with average.around():
+        torch.testing.assert_close(model.weight.detach(), expected, rtol=0, atol=1e-15)
+    assert torch.equal(model.weight, kept)
 
 
 def _turn(gap: float, at_pivot: bool) -> ScoredTurn:
