@@ -16,7 +16,7 @@ what-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 what-plants: $(VENV)/.dev  ## plant more than 1,300 changes in stores, one at a time; verify must find each (an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
 
-what-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as root and as nobody (about an hour; needs root)
+what-hostile: $(VENV)/.dev  ## take 96 hostile stores through every command, as root and as nobody (about an hour; needs root)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m hostile -n 2
 
 what-guidance: $(VENV)/.dev  ## check 10,000 answers of a teacher in five environments for false sentences (half a minute)

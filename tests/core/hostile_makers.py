@@ -9,7 +9,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pivot.tests.dataset.containers import png_of
-from pyarrow import ipc
 
 Maker = Callable[[Path, Path], None]
 SHARD = "{table}/sokoban/00000.parquet"
@@ -81,41 +79,22 @@ def _clear(path: Path) -> None:
 
 
 def link(name: str, target: str, hard: bool = False) -> Maker:
-    """Put a link in the place of a file or folder; `{out}` is the folder outside, `{store}` the store."""
+    """Put a link in the place of a file or folder; `{out}` is the folder outside."""
 
     def make(store: Path, outside: Path) -> None:
         _clear(store / name)
-        led = target.format(out=outside, store=store)
+        led = target.format(out=outside)
         os.link(led, store / name) if hard else (store / name).symlink_to(led)
 
     return make
 
 
-def chain(store: Path, outside: Path) -> None:
-    """Make a chain of two relative links from inside the store to the outside."""
-    (store / "b").symlink_to("../" + os.path.relpath(outside, store.parent))
-    _clear(store / "episodes")
-    (store / "episodes").symlink_to("b/episodes")
-
-
-def special(name: str, kind: str) -> Maker:
-    """Put a `pipe`, a `socket`, or the device `zero` or `random` in the place of a file."""
+def pipe(name: str) -> Maker:
+    """Put a pipe in the place of a file."""
 
     def make(store: Path, outside: Path) -> None:
-        path = store / name
-        _clear(path)
-        if kind == "pipe":
-            os.mkfifo(path, 0o666)
-        elif kind == "socket":
-            here = Path.cwd()
-            os.chdir(path.parent)  # the name of a socket may have 107 bytes
-            try:
-                with socket.socket(socket.AF_UNIX) as server:
-                    server.bind(path.name)
-            finally:
-                os.chdir(here)
-        else:
-            os.mknod(path, 0o020666, os.makedev(1, 5 if kind == "zero" else 8))
+        _clear(store / name)
+        os.mkfifo(store / name, 0o666)
 
     return make
 
@@ -239,14 +218,6 @@ def picture(side: int, width: int | None = None) -> Maker:
     return make
 
 
-def arrow_instead(store: Path, outside: Path) -> None:
-    """Store an Arrow file under the name of a Parquet file."""
-    table = pq.read_table(store / EPISODES, partitioning="")
-    with ipc.new_file(store / EPISODES, table.schema) as writer:
-        writer.write_table(table)
-    reseal(store, EPISODES)
-
-
 def bomb_rows(table: pa.Table) -> pa.Table:
     """Repeat the first row two million times: half a megabyte in dictionary pages."""
     return table.take(pa.array(np.zeros(2_000_000, np.int64)))
@@ -272,23 +243,6 @@ def shard_named(stem: str) -> Maker:
         reseal(store, name)
 
     return make
-
-
-def deep_folders(store: Path, outside: Path) -> None:
-    """Nest a folder 400 levels deep, longer than a path may be."""
-    here = os.open(store / "episodes", os.O_RDONLY)
-    for _ in range(400):
-        os.mkdir("d" * 20, dir_fd=here)
-        below = os.open("d" * 20, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
-
-
-def many_files(store: Path, outside: Path) -> None:
-    """Leave 20,000 empty files."""
-    for number in range(20_000):
-        (store / "steps" / "sokoban" / f"x{number}.parquet").touch()
 
 
 def hole(name: str, size: int) -> Maker:
@@ -321,17 +275,6 @@ def settle(key: str, value: Any) -> Maker:
 def policy(name: str, **options: Any) -> Maker:
     """Name another policy."""
     return settle("config.policy", {"name": name, "options": options})
-
-
-def huge_manifest(store: Path, outside: Path) -> None:
-    """Write a manifest of 200 MB that lists two million files."""
-    with (store / "manifest.json").open("w") as file:
-        file.write('{"files": {')
-        for start in range(0, 4_000_000, 10_000):
-            file.write(
-                "".join(f'"episodes/x/{n:08d}.parquet": {{"bytes": 123456}},' for n in range(start, start + 10_000))
-            )
-        file.write('"run.json": {"bytes": 1}}}')
 
 
 def folder(name: str) -> Maker:
