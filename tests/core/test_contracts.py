@@ -435,6 +435,10 @@ def test_our_own_classes_are_not_wrapped() -> None:
     ("group", "changes", "problem"),
     [
         ("provers", {"__init__": lambda self, settings: None}, "its constructor cannot take 2 positional arguments"),
+        ("solvers", {"modes": ("Falls Down",)}, "its failure mode 'Falls Down' is invalid"),
+        ("solvers", {"unit": "parsecs"}, "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or"),
+        ("solvers", {"config_type": dict}, "its config_type is <class 'dict'>"),
+        ("environments", {"profile": replace(PROFILE, failure_modes=("time-out",))}, "its failure mode 'time-out' is"),
         ("solvers", {"actions": ["left"]}, "its actions is ['left'], expected a tuple"),
         ("filters", {"judges_text": "yes"}, "its judges_text is 'yes', expected True or False"),
         ("filters", {"environments": {"sokoban"}}, "its environments is {'sokoban'}, expected a frozenset"),

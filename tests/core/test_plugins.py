@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,12 +13,9 @@ from pivot.core import plugins
 from pivot.core.blame import blamed
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
-from pivot.environments.base import EnvProfile
-from pivot.environments.sokoban import SokobanEnv
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
-from pivot.solvers.sokoban import SokobanSolver
 
 
 @pytest.fixture
@@ -87,18 +83,6 @@ def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     assert blamed(ours.value) is None
 
 
-class _Modes(SokobanSolver):
-    modes = ("Falls Down",)
-
-
-class _Unit(SokobanSolver):
-    unit = "parsecs"  # pyright: ignore[reportAssignmentType]
-
-
-class _NoSettings(SokobanSolver):
-    config_type = dict  # pyright: ignore[reportAssignmentType]
-
-
 class _Undeclared(Filter):
     name: ClassVar[str] = "undeclared"
 
@@ -109,23 +93,10 @@ class _Half(Solver):
     name: ClassVar[str] = "half"
 
 
-class _ProfileOfModes(SokobanEnv):
-    profile: ClassVar[EnvProfile] = replace(SokobanEnv.profile, failure_modes=("time-out",))
-
-
 @pytest.mark.parametrize(
     ("group", "value", "problem"),
     [
         ("environments", "json:loads", "expected a subclass of pivot.environments.base.PivotEnv"),
-        (
-            "environments",
-            "pivot.solvers.svg.solver:SvgSolver",
-            "expected a subclass of pivot.environments.base.PivotEnv",
-        ),
-        ("environments", f"{__name__}:_ProfileOfModes", "its failure mode 'time-out' is invalid"),
-        ("solvers", f"{__name__}:_Modes", "its failure mode 'Falls Down' is invalid"),
-        ("solvers", f"{__name__}:_Unit", "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or"),
-        ("solvers", f"{__name__}:_NoSettings", "its config_type is <class 'dict'>"),
         ("solvers", f"{__name__}:_Half", "it does not define certify of pivot.solvers.base.Solver"),
         ("filters", f"{__name__}:_Undeclared", "it declares no config_type"),
         ("prompts", "json:loads", "expected an instance of pivot.environments.turns.StudentPrompt"),
