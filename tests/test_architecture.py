@@ -8,7 +8,7 @@ import sys
 import tomllib
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from importlib.util import find_spec
@@ -111,11 +111,6 @@ def _absolute_imports(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.module
 
 
-def test_the_guards_see_the_sources() -> None:
-    assert len(SHIPPED) > 60
-    assert {path.relative_to(ROOT).parts[0] for path in SHIPPED if path.parent != ROOT} == set(LAYERS)
-
-
 def test_imports_go_one_way() -> None:
     allowed: set[str] = set()
     for layer in LAYERS:
@@ -186,28 +181,9 @@ def test_no_file_grows_long() -> None:
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
-def _crowded(names: Iterable[str]) -> dict[str, int]:
-    """Return the folders with more than ``MAX_FILES`` modules, ``__init__.py`` included."""
-    counts = Counter(name.rpartition("/")[0] for name in names)
-    return {folder: count for folder, count in counts.items() if count > MAX_FILES}
-
-
 def test_no_folder_of_training_holds_too_many_modules() -> None:
-    assert _crowded([f"training/a/{number}.py" for number in range(16)] + ["training/b.py"]) == {"training/a": 16}
-    assert _crowded(map(_name, _sources("training"))) == {}
-
-
-def test_only_the_consoles_print() -> None:
-    for path in SHIPPED:
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                called = node.func.id
-                assert called not in ("print", "breakpoint", "exec", "eval"), f"{_name(path)}:{node.lineno}: {called}"
-
-
-def test_every_module_says_what_it_is_for() -> None:
-    for path in EVERYTHING:
-        assert ast.get_docstring(_tree(path)), f"{_name(path)} has no docstring"
+    counts = Counter(_name(path.parent) for path in _sources("training"))
+    assert {folder: count for folder, count in counts.items() if count > MAX_FILES} == {}
 
 
 def test_stores_are_touched_through_the_storage_alone() -> None:
@@ -221,17 +197,6 @@ def test_stores_are_touched_through_the_storage_alone() -> None:
                 assert node.attr not in touching, (
                     f"{_name(path)}:{node.lineno}: .{node.attr} goes around pivot.core.storage"
                 )
-
-
-def test_no_error_is_silently_ignored() -> None:
-    for path in SHIPPED:
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.ExceptHandler):
-                everything = node.type is None or (
-                    isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
-                )
-                silent = all(isinstance(each, ast.Pass | ast.Continue) for each in node.body)
-                assert not (everything and silent), f"{_name(path)}:{node.lineno}"
 
 
 # Decisions on texts, and private names
@@ -263,9 +228,6 @@ def test_underscore_modules_stay_at_home() -> None:
 
 
 def test_no_decision_reads_the_first_word_of_a_message() -> None:
-    planted = ("reason.detail.startswith('unanswered:')", "text.startswith(f'{KIND}: ')", "str(error).partition(': ')")
-    assert all(list(_decisions_on_text(ast.parse(code))) for code in planted)
-    assert not list(_decisions_on_text(ast.parse("url.startswith('http://')")))
     assert [f"{_name(path)}:{line}" for path in SHIPPED for line in _decisions_on_text(_tree(path))] == []
 
 

@@ -70,10 +70,10 @@ def _stored_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
-def problems(path: Path, root: Path = ROOT) -> list[str]:
+def _problems(path: Path) -> list[str]:
     """Return what breaks the rules in a Python or Markdown file, each with its line."""
     text = path.read_text(encoding="utf-8")
-    name = path.relative_to(root).as_posix()
+    name = path.relative_to(ROOT).as_posix()
     patterns = {} if name.endswith(VERSIONED_TEXTS) else GLOSSARY
     glossary = [
         f"{name}:{number}: {match[0]!r}; write: {better}"
@@ -95,10 +95,4 @@ def problems(path: Path, root: Path = ROOT) -> list[str]:
 
 @pytest.mark.parametrize("room", [*ROOMS, "root", "docs"])
 def test_a_room_is_written_in_plain_english(room: str) -> None:
-    assert [line for path in _files(room) for line in problems(path)] == []
-
-
-def test_planted_sentences_are_found(tmp_path: Path) -> None:
-    planted = tmp_path / "planted.py"
-    planted.write_text('"""What stands beside it."""\nfound = 1\n', encoding="utf-8")
-    assert len(problems(planted, tmp_path)) == 3
+    assert [line for path in _files(room) for line in _problems(path)] == []

@@ -48,43 +48,6 @@ SNIPPETS_ELSEWHERE = {
     r"from transformers ": "needs PyTorch and a model",
 }
 """Python snippets that cannot run here, and why."""
-PROGRAMS = {
-    "pip": "installs packages",
-    "python3": "creates an environment; the fixture creates one",
-    "python": "trains for hours; the wheel has no benchmarks",
-    "make": "needs the repository; test_docs.py checks that the target exists",
-    "source": "changes the shell",
-    "export": "changes the shell",
-    "pytest": "needs the example plugin; test_external.py runs its tests",
-    "prefect": "needs a Prefect server; tests/flows has one",
-    "ray": "needs a cluster; test_engines.py has one",
-    "dask": "needs a cluster; test_engines.py has one",
-    "docker": "needs Docker; make test WHAT=deploy checks the files",
-    "kubectl": "needs a cluster; make test WHAT=deploy checks the files",
-    "systemctl": "needs systemd; make test WHAT=deploy checks the units",
-    "apt-get": "installs packages of the system",
-    "useradd": "adds a user",
-    "install": "copies files of the repository to the system",
-    "/opt/pivot/bin/pip": "installs packages",
-    "rsync": "copies a store",
-    "cp": "copies files of an operator",
-    "rm": "removes files of an operator",
-    "cd": "changes the folder",
-    "mkdir": "makes a folder",
-    "vf-eval": "needs verifiers and a model; tests/interop has a stub",
-}
-"""First words of console lines that are no commands of PIVOT, and why they do not run."""
-LANGUAGES = {
-    "bash": "needs Slurm",
-    "json": "shows a line of a file",
-    "sh": "needs a MinIO server; test_objects.py has an object store",
-    "sql": "insight/test_stats.py runs the questions; httpfs needs a download",
-    "text": "shows output",
-    "toml": "test_docs.py compares it with the tested example",
-    "yaml": "test_monitoring.py checks it with Prefect's model",
-    "yml": "shows a part of prefect.yaml",
-}
-"""Languages of blocks that do not run here, and why."""
 LENT = ("demo", "first", "old", "new", "three", "last-year", "vlm", "monday", "tuesday")
 """Stores in ``runs/`` that pages expect."""
 LEVELS = {"levels.xsb": "######\n#@ $.#\n#    #\n######\n", "lakes/small.txt": "SFFF\nFHFH\nFFFH\nHFFG\n"}
@@ -93,19 +56,14 @@ TASKS = "2"
 """Levels of a build."""
 
 
-def _all_steps(page: Path) -> list[tuple[str, str]]:
-    """Return kind and text of every PIVOT command and every snippet, in the order of the page."""
+def _steps(page: Path) -> list[tuple[str, str]]:
+    """Return kind and text of every PIVOT command and snippet that can run here, in the order of the page."""
     steps: list[tuple[str, str]] = []
     for kind, block in re.findall(r"```(console|python)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
         if kind == "python":
             steps.append((kind, block))
         steps += [(kind, line) for line in block.splitlines() if kind == "console" and line.startswith("pivot ")]
-    return steps
-
-
-def _steps(page: Path) -> list[tuple[str, str]]:
-    """Return the commands and snippets that can run here."""
-    return [(kind, text) for kind, text in _all_steps(page) if not _is_elsewhere(kind, text)]
+    return [(kind, text) for kind, text in steps if not _is_elsewhere(kind, text)]
 
 
 def _is_elsewhere(kind: str, text: str) -> bool:
@@ -219,21 +177,3 @@ def test_a_typed_program_passes_a_strict_check_and_runs(python: Path, tmp_path: 
     checker = Path(sys.executable).with_name("basedpyright")
     assert "0 errors" in run(checker, "--pythonpath", python, tmp_path / "program.py", cwd=tmp_path)
     assert run(python, "program.py", cwd=tmp_path).startswith("2 [2, 1] 6.0")
-
-
-def test_every_skipped_block_has_a_reason_that_is_needed() -> None:
-    steps = [step for page in PAGES for step in _all_steps(page)]
-    for kind, patterns in (("console", ELSEWHERE), ("python", SNIPPETS_ELSEWHERE)):
-        for pattern, reason in patterns.items():
-            assert any(each == kind and re.search(pattern, text) for each, text in steps), reason
-    blocks = [block for page in PAGES for block in _blocks(page)]
-    assert {language for language, _ in blocks} == {"console", "python", *LANGUAGES}
-    words = {
-        line.split()[0] for language, text in blocks if language == "console" for line in text.splitlines() if line
-    }
-    assert words == {"pivot", *PROGRAMS}
-
-
-def _blocks(page: Path) -> list[tuple[str, str]]:
-    """Return language and text of every block of a page."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
