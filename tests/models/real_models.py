@@ -1,8 +1,6 @@
-"""Helpers of the tests of real models: a tiny model on disk, a server around it, and checks of its stores."""
+"""Helpers of the tests of real models: a tiny model on disk, and checks of its stores."""
 
-import base64
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
-from pivot.models.base import ChatAnswer, ChatRequest, Sampling, image_ids
+from pivot.models.base import ChatRequest, Sampling, image_ids
 from pivot.models.transformers.model import Engine
 from pivot.models.transformers.processors import load_processor
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
@@ -144,35 +142,3 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
 def readable(tokenizer: Any, token_ids: Any) -> str:
     """Return the text of tokens without incomplete characters, which streaming engines leave out."""
     return tokenizer.decode(token_ids, skip_special_tokens=True).replace("\ufffd", "")
-
-
-def chat_of(engine: Engine) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Answer the JSON of chat completion requests with an engine: the reply function of a test server."""
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        images: dict[str, EncodedFrame] = {}
-        messages = [
-            {**message, "content": [_part(part, images) for part in message["content"]]} for message in body["messages"]
-        ]
-        sampling = Sampling(body["temperature"], body["top_p"], max_tokens=body["max_tokens"])
-        request = ChatRequest("x", "x", 0, "student", messages, images, "x", sampling, body.get("seed", 0))
-        (answer,) = engine.answer([request])
-        assert isinstance(answer, ChatAnswer), answer
-        return {
-            "text": answer.text,
-            "finish_reason": answer.finish_reason,
-            "token_ids": list(answer.token_ids or ()) if body.get("return_token_ids") else None,
-            "logprobs": list(answer.logprobs or ()) if body.get("logprobs") else None,
-        }
-
-    return reply
-
-
-def _part(part: dict[str, Any], images: dict[str, EncodedFrame]) -> dict[str, Any]:
-    if part["type"] != "image_url":
-        return part
-    data = base64.b64decode(part["image_url"]["url"].partition(",")[2])
-    pixels = decode(data)
-    key = frame_id(pixels)
-    images[key] = EncodedFrame(key, pixels.shape[1], pixels.shape[0], "png", data)
-    return {"type": "image", "frame_id": key}

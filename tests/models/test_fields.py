@@ -11,7 +11,6 @@ from pivot.core.errors import ConfigError, PolicyError
 from pivot.core.identity import digest
 from pivot.models.base import Sampling
 from pivot.models.openai.backend import OpenAIOptions
-from pivot.models.openai.wire import GarbledAnswerError, read_answer
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_openai import ask
 from pydantic import ValidationError
@@ -125,13 +124,6 @@ def test_arguments_of_the_template_and_fields_of_the_user_are_sent_and_decide_an
         OpenAIOptions(model=MODEL, extra_body={"n": 2, "max_tokens": 3})
     with pytest.raises(ValidationError, match="Authorization, api_key would be stored with the data"):
         OpenAIOptions(model=MODEL, extra_body={"api_key": "k", "Authorization": "Bearer k", "top_a": 0.2})
-
-
-def test_an_error_under_status_200_is_quoted() -> None:
-    with pytest.raises(GarbledAnswerError, match="without choices: the engine is asleep"):
-        read_answer(b'{"error": {"message": "the engine is asleep"}}')
-    with pytest.raises(GarbledAnswerError, match=r"without choices$"):
-        read_answer(b'{"object": "chat.completion", "choices": []}')
 
 
 @pytest.mark.parametrize(

@@ -85,18 +85,6 @@ def answered_by(answer: Callable[[str], bytes], query: str = "") -> ChatAnswer:
 # Pacing
 
 
-def test_a_limit_that_is_not_used_does_not_grow() -> None:
-    async def run() -> None:
-        limit = AdaptiveLimit(cap=40, start=4)
-        for _ in range(100):
-            await limit.acquire()
-            limit.answered()
-            limit.release()
-        assert limit.limit == 4
-
-    asyncio.run(run())
-
-
 def test_in_flight_never_exceeds_the_cap_and_follows_a_server_that_complains() -> None:
     with served(latency=0.02, slots=8) as server:
         assert len(ask(server, 100, max_concurrency=8)) == 100 and server.log.most_in_flight <= 8
@@ -153,22 +141,10 @@ def test_retry_after_is_honoured_and_tries_are_counted() -> None:
 
 @pytest.mark.parametrize("status", ["400", "410", "413", "422"])
 def test_other_statuses_are_never_tried_again(status: str) -> None:
-    seen: list[str] = []
-
-    def fault(key: str, tried: int) -> str | None:
-        seen.append(key)
-        return None if len(seen) == 1 else status
-
-    with served(fault=fault) as server:
-
-        async def run() -> None:
-            async with aclosing(OpenAIModel(MODEL, None, Service(base_url=server.url, cache=""))) as model:
-                await model.answer(REQUEST)
-                with pytest.raises(PolicyError, match=f"refused the request .status {status}"):
-                    await model.answer(replace(REQUEST, seed=8))
-
-        asyncio.run(run())
-    assert len(seen) == 2
+    with served(fault=lambda key, tried: status if server.log.answered else None) as server:
+        with pytest.raises(PolicyError, match=f"refused the request .status {status}"):
+            ask(server, 2, one_first=True)
+        assert server.log.faults == {status: 1}
 
 
 def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None:
@@ -330,13 +306,6 @@ def test_a_second_key_comes_from_a_variable_of_its_own(monkeypatch: pytest.Monke
     assert KEY not in str(wrong.value)
 
 
-@pytest.mark.parametrize("login", [f"me:{KEY}@", f"{KEY}@"])
-def test_a_login_in_the_address_is_refused_because_addresses_are_stored(login: str) -> None:
-    with pytest.raises(ConfigError, match=r"127.0.0.1:8000 has a login or a key, .* OPENAI_API_KEY") as refused:
-        Service(base_url=f"http://{login}127.0.0.1:8000/v1/")
-    assert KEY not in str(refused.value)
-
-
 def test_the_query_of_an_address_is_kept_and_goes_with_every_request() -> None:
     url = bare_url("https://me.openai.azure.com/openai/v1/?api-version=2025-04-01%20preview&x=")
     assert url == "https://me.openai.azure.com/openai/v1?api-version=2025-04-01+preview&x="
@@ -349,15 +318,6 @@ def test_the_query_of_an_address_is_kept_and_goes_with_every_request() -> None:
 
     assert answered_by(answer, "?api-version=7").text == UP
     assert seen == ["/v1/models?api-version=7", "/v1/chat/completions?api-version=7"]
-
-
-@pytest.mark.parametrize(
-    "name", ["key", "api-key", "apikey", "access_token", "sig", "client.secret", "X-Amz-Signature"]
-)
-def test_a_key_in_the_query_is_refused_because_addresses_are_stored(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"localhost has a login or a key, .* OPENAI_API_KEY") as refused:
-        Service(base_url=f"http://localhost/v1?a=1&{name}={KEY}")
-    assert KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"Bearer {KEY}", f"{KEY}\x00", "schlüssel"])

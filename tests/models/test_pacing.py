@@ -175,23 +175,6 @@ def test_a_limit_that_the_server_lifts_is_followed_within_six_round_trips() -> N
     asyncio.run(run())
 
 
-def test_a_server_that_takes_less_after_a_restart_is_not_overrun() -> None:
-    async def run() -> None:
-        limit = AdaptiveLimit(cap=256, start=256)
-        most, refused = 8, 0
-        for _ in range(100):
-            if limit.limit > most:
-                refused += limit.limit - most
-                limit.complained(await limit.acquire(), CROWDED)
-                limit.release()
-            else:
-                await one_round(limit, [5.0])
-        await rounds_until(limit, 0.8 * most)
-        assert limit.limit <= 2 * most
-
-    asyncio.run(run())
-
-
 def test_pauses_end_when_the_server_answers_after_an_outage_and_not_before() -> None:
     async def run() -> tuple[float, float]:
         breaker, loop = Breaker("there", 10.0, lambda: 0.0), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""A tiny real Qwen2.5-VL, in this process and behind a server: any output becomes a valid record."""
+"""A tiny real Qwen2.5-VL, in this process: any output becomes a valid record."""
 
 import asyncio
 import json
@@ -14,23 +14,13 @@ from pivot.core.errors import ConfigError, PolicyError
 from pivot.core.messages import CUT
 from pivot.datasets.store.nights import load_store
 from pivot.models.base import ChatAnswer
-from pivot.models.preflight import SEED
 from pivot.models.transformers.model import Engine, TransformersModel
 from pivot.models.transformers.processors import VIDEO_PART, has_torchvision, image_text_class, load_processor
 from pivot.models.weights import revision_of
 from pivot.tests.flow_runs import config_of, fingerprint
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
-from pivot.tests.models.chat_server import MODEL, served
-from pivot.tests.models.coaching import asked, guidance_fields
-from pivot.tests.models.real_models import (
-    assert_right_records,
-    chat_of,
-    largest_difference,
-    recomputed,
-    request_of,
-    save_model,
-)
+from pivot.tests.models.real_models import assert_right_records, largest_difference, recomputed, request_of, save_model
 
 pytestmark = pytest.mark.train
 
@@ -234,7 +224,11 @@ def test_the_pipeline_with_the_model_in_this_process(folder: Path, engine: Engin
     pivot.build(config, tmp_path / "again")
     # Batches form by chance, and the last digits of a log-probability follow their shape; nothing else does.
     tables = [
-        {path: digest for path, digest in fingerprint(tmp_path / name).items() if _is_promised(path)}
+        {
+            path: digest
+            for path, digest in fingerprint(tmp_path / name).items()
+            if path.endswith(".parquet") and not path.startswith("steps/")
+        }
         for name in ("store", "again")
     ]
     assert tables[0] == tables[1]
@@ -242,33 +236,3 @@ def test_the_pipeline_with_the_model_in_this_process(folder: Path, engine: Engin
     assert first.drop("response_logprobs").equals(second.drop("response_logprobs"))
     for one, other in zip(first["response_logprobs"].to_list(), second["response_logprobs"].to_list(), strict=True):
         assert one == pytest.approx(other, abs=1e-5)
-
-
-def _is_promised(path: str) -> bool:
-    return path.endswith(".parquet") and not path.startswith("steps/")
-
-
-def test_the_pipeline_with_the_model_behind_a_server(engine: Engine, tmp_path: Path) -> None:
-    spoken = chat_of(engine)
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        """Answer the check of the teacher in JSON, which a random model cannot, and all else by the model."""
-        if body.get("seed") == SEED and "response_format" in body:
-            return {"text": json.dumps(guidance_fields(asked(body), ""))}
-        return spoken(body)
-
-    with served(reply) as server:
-        service = {"base_url": server.url, "cache": "", "max_concurrency": 8}
-        config = config_of(
-            {"sokoban": 2, "frozenlake": 2},
-            rollouts=2,
-            policy={"name": "openai", "options": {"model": MODEL, "max_tokens": 16}, "service": service},
-            teacher={
-                "name": "openai",
-                "options": {"model": MODEL, "max_tokens": 40, "temperature": 1.0},
-                "service": service,
-            },
-        )
-        pivot.build(config, tmp_path / "store")
-    assert not assert_right_records(tmp_path / "store", engine.processor.tokenizer)["accepted"].any()
-    assert largest_difference(tmp_path / "store", engine) < 1e-3
