@@ -15,7 +15,6 @@ from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
-from pivot.labeling.prose import is_refusal
 from pivot.labeling.statements import Statement
 from pivot.labeling.target import build_target
 from pivot.labeling.writers.template import TemplateWriter
@@ -114,9 +113,6 @@ def at(values: Sequence[Any], index: int, value: Any) -> list[Any]:
     changed = list(values)
     changed[index] = value
     return changed
-
-
-# Clean records
 
 
 # The replay rule
@@ -254,7 +250,7 @@ def test_no_teacher_means_no_guidance_and_no_objection() -> None:
 # Sokoban deadlocks
 
 
-def test_deadlock_moved_to_another_step_is_rejected() -> None:
+def test_a_deadlock_of_another_step_or_without_a_proof_is_rejected() -> None:
     episode = room("down", "right", "up", "up")  # the last push jams the box against the upper wall
     honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
     assert isinstance(honest, Verdict) and (honest.pivot_step, honest.failure_mode) == (3, "deadlock")
@@ -263,25 +259,12 @@ def test_deadlock_moved_to_another_step_is_rejected() -> None:
     assert reasons == ["sokoban_deadlock: not_dead: the state after step 2 can still be solved"]
     assert (label.pivot_step, label.failure_mode, label.accepted) == (2, "deadlock", False)
     assert labels_of(episode, solver=LyingSolver(honest, solver_of("sokoban")))[1] == []
-
-
-def test_deadlock_whose_certificate_says_reachable_is_rejected() -> None:
-    episode = room("down", "right", "up", "up")
-    honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
-    assert isinstance(honest, Verdict)
-    wrong = replace(honest, certificate=replace(honest.certificate, reachable_after=True))
-    assert [
-        r.split(":")[1].strip() for r in labels_of(episode, solver=LyingSolver(wrong, solver_of("sokoban")))[1]
-    ] == ["certificate"]
-
-
-def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
-    episode = room("down", "right", "up", "up")
-    honest = solver_of("sokoban").certify([Case(ROOM, episode.actions, 9)])[0]
-    assert isinstance(honest, Verdict)
+    reachable = replace(honest, certificate=replace(honest.certificate, reachable_after=True))
+    (reason,) = labels_of(episode, solver=LyingSolver(reachable, solver_of("sokoban")))[1]
+    assert reason.startswith("sokoban_deadlock: certificate: ")
     tired = plugins.load("solvers", "sokoban")(max_states=1)
     detail = SokobanDeadlockFilter().check(episode, Draft(honest, None, "", tired))
-    assert detail is not None and str(detail).startswith("unproved: the state after step 3: solver_limit")
+    assert str(detail).startswith("unproved: the state after step 3: solver_limit")
 
 
 # The rules about prose
@@ -320,33 +303,7 @@ def test_prose_must_not_contradict_what_is_plain(
     assert (label.guidance_source, label.guidance_prose) == ("prose", label.failure_reason)
 
 
-@pytest.mark.parametrize(
-    ("text", "declines"),
-    [
-        ("I'm sorry, but I can't help with that.", True),
-        ("I\u2019m not able to judge that.", True),
-        ("As an AI assistant I do not play.", True),
-        ("I am unable to see the picture.", True),
-        ("I cannot view images.", True),
-        ("The box cannot be pulled.", False),
-        ("Avoid being sorry: at step 3, move up.", False),
-    ],
-)
-def test_refusals(text: str, declines: bool) -> None:
-    assert is_refusal(text) == declines
-
-
 # Rendered guidance
-
-
-def test_prose_of_any_writer_stays_out_of_a_target() -> None:
-    text = "At step 3 the agent solved the room."
-    (label,) = label_episodes(
-        [room("down", "right", "up", "up")], solver_of("sokoban"), FixedTeacher(text), FILTERS, "1"
-    )
-    assert [str(reason).split(":")[0] for reason in label.reject_reasons] == ["empty"]
-    assert text not in (label.target or "")
-    assert (label.guidance_prose, label.guidance_facts, label.guidance_source) == (text, None, None)
 
 
 def rendered(text: str) -> list[str]:
@@ -385,6 +342,3 @@ def test_every_wording_is_read_back_as_what_it_was_rendered_from(env: str) -> No
             for number in range(len(texts)):
                 text = sentences.sentence(said, number)
                 assert sentences.read(text) == [said] and sentences.read(f"{text} {text}") == [said, said]
-
-
-# Counts

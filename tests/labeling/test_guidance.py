@@ -226,12 +226,6 @@ def test_what_is_recommended_for_a_puzzle_begins_a_shortest_plan(env: str, most:
 
 
 def test_no_two_kinds_share_a_wording() -> None:
-    for env in ENVIRONMENTS:
-        kinds: defaultdict[str, set[str]] = defaultdict(set)
-        for kind, texts in domain_of(env).sentences.wordings.items():
-            for text in texts:
-                kinds[re.sub(r"{\w+}", "{}", text)].add(kind)
-        assert [each for each in kinds.values() if len(each) > 1] == []
     with pytest.raises(ValueError, match="'a' share the wording"):
         Sentences({"a": ("At step {step}, go {instead}.",), "b": ("At step {at}, go {way}.",)})
 
