@@ -199,8 +199,6 @@ def test_a_store_is_relabelled_probed_and_reported(tmp_path: Path) -> None:
     assert pivot.stats(root)["modes"]
     with pytest.raises(ConfigError, match="unknown label setting splt"):
         pivot.relabel(root, {"splt": "episode"})
-    with pytest.raises(ConfigError, match="the query failed"):
-        pivot.query(root, "selec 1")
 
 
 def test_a_large_store_gets_fitting_shards_as_on_the_command_line(tmp_path: Path) -> None:

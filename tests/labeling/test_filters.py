@@ -15,6 +15,7 @@ from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import GuidanceFilter, ModeFilter, TargetFilter
 from pivot.labeling.label import label_episodes
+from pivot.labeling.prose import is_refusal
 from pivot.labeling.statements import Statement
 from pivot.labeling.target import build_target
 from pivot.labeling.writers.template import TemplateWriter
@@ -301,6 +302,22 @@ def test_prose_must_not_contradict_what_is_plain(
     label, reasons = labels_of(subject, FixedTeacher(text.replace("step 1", f"step {step}")))
     assert [reason.split(": ")[:2] for reason in reasons] == ([["guidance", expected]] if expected else [])
     assert (label.guidance_source, label.guidance_prose) == ("prose", label.failure_reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "declines"),
+    [
+        ("I'm sorry, but I can't help with that.", True),
+        ("I\u2019m not able to judge that.", True),
+        ("As an AI assistant I do not play.", True),
+        ("I am unable to see the picture.", True),
+        ("I cannot view images.", True),
+        ("The box cannot be pulled.", False),
+        ("Avoid being sorry: at step 3, move up.", False),
+    ],
+)
+def test_refusals(text: str, declines: bool) -> None:
+    assert is_refusal(text) == declines
 
 
 # Rendered guidance
