@@ -104,6 +104,12 @@ def test_panel_shows_the_neighbours_and_black_where_there_is_none(n: int, data: 
             assert (strip == STRIP).all()
 
 
+def test_panel_takes_other_labels() -> None:
+    frames = [gradient(k, 96, 96) for k in range(3)]
+    np.testing.assert_array_equal(panel(frames, 1), panel(frames, 1, ["step 0", "step 1", "step 2"]))
+    assert not np.array_equal(panel(frames, 1), panel(frames, 1, ["step 4", "step 5", "step 6"]))
+
+
 def test_frames_of_different_sizes_sit_unscaled_in_the_middle() -> None:
     small, large = noise(0, 40, 60), noise(1, 100, 80)
     picture = collage([small, large], ["target", "step 0"])

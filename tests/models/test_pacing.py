@@ -34,6 +34,8 @@ async def one_round(limit: AdaptiveLimit, seconds: list[float]) -> None:
 def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_round() -> None:
     async def run() -> None:
         limit = AdaptiveLimit(cap=256)
+        limit.answered(5.0)
+        assert limit.limit == START, "it does not grow while slots are free"
         await one_round(limit, [5.0])
         assert limit.limit == 4 * START == 256
         queueing = AdaptiveLimit(cap=256, start=16)
