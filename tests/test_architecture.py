@@ -234,12 +234,6 @@ def test_no_decision_reads_the_first_word_of_a_message() -> None:
 # The wheel
 
 
-def test_the_listed_packages_are_the_folders_with_modules() -> None:
-    folders = {path.parent.relative_to(ROOT).parts for path in SHIPPED}
-    packages = {".".join(("pivot", *parts)) for parts in folders}
-    assert packages | {"pivot_vlm"} == set(PROJECT["tool"]["setuptools"]["packages"])
-
-
 def test_every_entry_point_loads() -> None:
     groups = PROJECT["project"]["entry-points"] | {"console_scripts": PROJECT["project"]["scripts"]}
     points = [EntryPoint(name, value, group) for group, names in groups.items() for name, value in names.items()]

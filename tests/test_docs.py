@@ -102,17 +102,6 @@ def test_the_page_of_commands_lists_every_command() -> None:
             assert f"`pivot {path}`" in page, path
 
 
-def test_the_common_changes_name_at_most_four_files_that_exist() -> None:
-    page = (ROOT / "docs/internals/architecture.md").read_text(encoding="utf-8")
-    table = page.split("## Fourteen changes and where each goes")[1].split("\n## ")[0]
-    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| a")]
-    assert len(rows) == 14
-    for change, files in rows:
-        paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.(?:py|toml))`", files)
-        assert [path for path in paths if not (ROOT / path).exists()] == [], change
-        assert len(paths) <= 4 or "environment" in change, change
-
-
 LOADED = re.compile(r"<(?:script|img|link|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 """Tags that load a file from another server."""
 

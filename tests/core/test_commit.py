@@ -91,13 +91,6 @@ def test_killed_before_any_change_it_is_all_old_or_becomes_all_new(backend: str,
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_only_a_bound_step_is_finished(backend: str, tmp_path: Path) -> None:
-    storage, _ = _old(BACKENDS[backend], tmp_path)
-    storage.write_bytes(f"{COMMIT}/run", b"new")
-    assert _finish(storage) is False and _content(storage) == OLD
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_not_finished_under_another_writer(backend: str, tmp_path: Path) -> None:
     storage, _ = _old(BACKENDS[backend], tmp_path)
     storage.write_bytes(f"{STAGED}/x", b"new")

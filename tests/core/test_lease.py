@@ -57,11 +57,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return made
 
 
-def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the next leases belong to a different machine, whose processes this one cannot check."""
-    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
-
-
 def _holder(server: Server, machine: str = "elsewhere") -> Lease:
     holder = Lease(server, STORE)
     holder._mine = replace(holder._mine, machine=machine, host=machine)
@@ -178,7 +173,7 @@ def test_a_worker_stops_when_its_writer_is_gone(server: Server) -> None:
 
 
 def test_never_two_writers_by_turns_and_stalls_of_any_length(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    _elsewhere(monkeypatch)
+    monkeypatch.setattr(lease, "_machine", lambda: "another boot")
     owners: set[int] = set()
     for seed in range(150):
         chance, server.content = random.Random(seed), None

@@ -101,11 +101,6 @@ def test_log_has_one_wellformed_line_a_step_whatever_it_is_given(steps: list[tup
         assert line.startswith(f"step {t}: action=") and line.isprintable()
 
 
-def test_log_refuses_infos_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        log_lines(("moved",), ["left"], [])
-
-
 # The target
 
 

@@ -37,12 +37,6 @@ class TestSokobanSolver(Rooms, ExactSolverContract):
     alphabet = "# @+$*.-_\nx"
 
 
-class TestSokobanSolverWithTwoBoxes(Rooms, ExactSolverContract):
-    settings = ({"boxes": 2, "max_solution": 12, "horizon": 20},)
-    seeds = range(3)
-    plays = 10
-
-
 class TestFrozenLakeSolver(Lakes, ExactSolverContract):
     settings = ({}, {"size": 6, "frozen_probability": 0.6, "horizon": 14, "cell": 16})
     seeds = range(20)
