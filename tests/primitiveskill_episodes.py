@@ -22,7 +22,7 @@ step 5: action=pick(107,64,20)|place(0,-185,120) legal=true remaining_stages=1 r
 """[1:-1]
 """The compact log of the paper's align episode."""
 
-Point = tuple[int, int, int]
+Point = tuple[float, float, float]
 
 
 def state(task: str, achieved: Sequence[bool] | None = None) -> str:
