@@ -20,7 +20,18 @@ from pivot.core.storage import LocalStorage, open_storage
 from pivot.datasets.store import schema as tables
 from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.parquet import ROW_GROUP, read_table, write_parquet, write_tables
-from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, EPISODES, FRAMES, STEPS, TableSchema
+from pivot.datasets.store.schema import (
+    CALLS,
+    CERTIFICATE,
+    DATASET,
+    DATASET_EPISODES,
+    EPISODES,
+    FRAMES,
+    LABELS,
+    PROMPTS,
+    STEPS,
+    TableSchema,
+)
 from pivot.datasets.store.store import Store
 from pivot.docs.assets.reference_pages import ALL_TABLES
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
@@ -163,11 +174,58 @@ def test_an_unknown_codec_is_refused_with_the_table() -> None:
         codec("gif")
 
 
+PROMISED = {
+    EPISODES: """episode_id run_id env env_version env_config backend task_id goal_idx eval_set seed group_id sample_idx
+        instruction state_format initial_state horizon num_steps actions rewards episode_return status success failed
+        stop_reason error policy policy_config""",
+    STEPS: """episode_id t prompt_hash observation_text response finish_reason response_token_ids
+        response_logprobs action payload action_valid moved reward remaining_turns frame_id next_frame_id reply_outcome
+        info submission_outcome score_parts snapshot""",
+    FRAMES: "frame_id width height format byte_size image",
+    PROMPTS: "prompt_hash template version messages",
+    CALLS: """request_id episode_id t role attempts latency cost cache_hit model_revision
+        prompt_tokens completion_tokens""",
+    LABELS: """episode_id label_version pivot_step failure_mode secondary_modes fallback infeasible_at_start certificate
+        witness feasible_actions failure_reason target accepted proved reject_reasons solver solver_config teacher
+        prompt_hash guidance_source guidance_facts guidance_prose pivot_action""",
+    DATASET: """episode_id env task_id goal_idx eval_set images panel prompt completion pivot_step failure_mode
+        failure_mode_id failure_reason actions action_log initial_state horizon num_steps episode_return certificate
+        proved witness infeasible_at_start policy teacher solver prompt_hash
+        guidance_source pivot_action""",
+    DATASET_EPISODES: "episode_id env images actions responses rewards success",
+    IMPORTS: "place episode_id state_source end_agrees states_agree rewards_agree frames_agree left_out detail",
+}
+"""Public column names, written by hand so that none disappears unnoticed."""
+
 MODES = [
     *("timeout", "deadlock", "format", "blocked", "stagnation"),
     *("budget", "wrong_target", "order_error", "regression", "mismatch"),
 ]
 """The public numbering of failure modes: a change would relabel every dataset that was ever published."""
+
+
+@pytest.mark.parametrize("schema", ALL_TABLES, ids=lambda schema: schema.name)
+def test_every_promised_column_is_there_and_documented(schema: tables.TableSchema) -> None:
+    assert set(PROMISED[schema].split()) <= set(schema.names)
+    assert len(set(schema.names)) == len(schema.names)
+    assert all(column.doc and column.doc.endswith(".") for column in schema.columns)
+
+
+def test_the_types_that_readers_rely_on() -> None:
+    types = {f"{schema.name}.{column.name}": column.type for schema in ALL_TABLES for column in schema.columns}
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    assert types["dataset.images"] == pa.list_(image)
+    assert types["dataset.panel"] == image
+    assert types["dataset.pivot_step"] == types["labels.pivot_step"] == pa.int32()
+    assert types["dataset.certificate"] == types["labels.certificate"] == CERTIFICATE
+    names = """kind unit budget_before budget_after before after reachable_after raw_before raw_after
+        reference_pivot reference_kind reference_before reference_after"""
+    assert [field.name for field in CERTIFICATE] == names.split()
+    assert types["episodes.rewards"] == types["steps.response_logprobs"] == pa.list_(pa.float64())
+    assert types["episodes.seed"] == pa.int64()
+    assert types["steps.snapshot"] == types["frames.image"] == pa.binary()
+    for column in ("info", "payload"):
+        assert types[f"steps.{column}"] == pa.string()
 
 
 def test_the_class_labels_keep_their_order() -> None:
