@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 from pivot.benchmarks.learning.stage2 import lessons
 from pivot.core.errors import PivotError, TrainingError
 from pivot.datasets.store.schema import STORE_TABLES
@@ -29,7 +31,6 @@ from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy
 from pivot.training.policy_rl.weights import VisionCache
 from pivot.training.trackers import flat_metrics
 
-transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.train
 
 
@@ -267,6 +268,7 @@ def test_a_missing_tracker_is_refused_before_anything_is_loaded() -> None:
 
 
 def test_the_estimate_has_the_parts_of_stage_two(player: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
     model = transformers.AutoModelForImageTextToText.from_pretrained(player)
     count = sum(each.numel() for each in model.parameters())
     full = estimate_rl(short(player))
