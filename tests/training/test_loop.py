@@ -74,6 +74,15 @@ def test_extensions_are_marked_and_run(player: Path, tmp_path: Path) -> None:
     assert 0 < pivot["opd_active"] < every["opd_active"]
 
 
+def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> None:
+    run(tmp_path / "run", player, updates=1)
+    with pytest.raises(TrainingError, match="expected an empty folder"):
+        run(tmp_path / "run", player, updates=1)
+    with pytest.raises(TrainingError, match="was started with arm"):
+        run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
+    assert [line["step"] for line in run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
+
+
 def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

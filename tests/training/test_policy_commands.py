@@ -87,3 +87,14 @@ def test_a_tiny_rehearsal_runs_every_part(tmp_path: Path) -> None:
     assert 0.9 < empty["ratio_min"] <= 1 <= empty["ratio_max"] < 1.1  # bfloat16, in other micro-batches
     assert rows["kill, resume"]["updates"] == [1, 2, 3] and rows["kill, resume"]["complete"]
     assert len(result["slow"]) == 3 and all(f"slow: {line}" in " ".join(shown.split()) for line in result["slow"])
+
+
+@pytest.mark.parametrize(
+    ("env", "updates", "prompts"), [("sokoban", 350, 16), ("navigation", 250, 8), ("frozenlake", 250, 16)]
+)
+def test_defaults_are_those_of_the_paper(env: str, updates: int, prompts: int) -> None:
+    config = make_rl_config({"env": env, "model": "m"})
+    assert (config.updates, config.prompts, config.rollouts) == (updates, prompts, 8)
+    assert (config.clip, config.kl, config.opd, config.beta, config.lr) == (0.2, 0.01, 0.01, 5.0, 1e-6)
+    assert (config.minibatch, config.max_tokens, config.gamma, config.validation_temperature) == (64, 512, 1.0, 0.4)
+    assert make_rl_config({"env": env, "model": "m", "updates": 3}).updates == 3
