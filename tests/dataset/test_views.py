@@ -121,6 +121,13 @@ def test_returns_agree_at_eight_decimals_and_zero_has_no_sign(one: float, other:
     assert planted.rows("SELECT sigma0 FROM groups") == [{"sigma0": agree}]
 
 
+def test_labels_without_a_pivot_have_no_mode_and_no_step() -> None:
+    empty: dict[str, Any] = dict.fromkeys(LABELS.names)
+    labels = [empty | {"episode_id": f"g/{number}", "pivot_step": step} for number, step in enumerate((0, None))]
+    rows = Planted([_episode(0, 0.0), _episode(1, 0.0)], labels).rows("SELECT pivot_step, share FROM modes_by_step")
+    assert rows == [{"pivot_step": 0, "share": 1.0}]
+
+
 def test_views_of_nothing() -> None:
     planted = Planted([])
     for view in VIEWS:

@@ -137,6 +137,10 @@ def _planted(rng: np.random.Generator, chances: Floats, steps: Floats) -> Measur
     )
 
 
+def test_levels_with_values_in_one_store_alone_weaken_the_pairing() -> None:
+    assert compare._correlation({"a": 3.0, "b": 4.0}, {"b": 1.0}) == 4 / 5
+
+
 def test_values_of_a_single_level_give_no_difference() -> None:
     """One failing level says nothing about others: an interval of width 0 would be starred."""
     stores = [Measured(frozenset("ab"), {"pivot step": {"a": (total, 1)}}) for total in (3.0, 5.0)]

@@ -19,6 +19,7 @@ from pivot.insight.probe.bounds import Bisection, bounds_of, reached_step
 from pivot.insight.probe.rates import _arm_rate, _new_totals, arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE_ARMS, Bound, ProbeSettings, is_lift
 from pivot.insight.probe.run import ProbeResult, probe_store
+from pivot.insight.probe.shard import rollback_policy
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of, fingerprint
 from pivot.tests.flows.test_writers import QUICK, coach
@@ -228,6 +229,8 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
         root = _built(tmp_path / "store", server)
         server.log.bodies.clear()
         _probe(root)
+        policy = Store.open(root).run.policy()
+        assert rollback_policy(Store.open(root)).episodes_in_flight == policy.episodes_in_flight > 1
         hint_requests = [body for body in server.log.bodies if "response_format" in body]
         played = [_texts(body) for body in server.log.bodies if "response_format" not in body]
         server.log.bodies.clear()
