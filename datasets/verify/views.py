@@ -20,7 +20,7 @@ from .compare import contrast
 MAX_BYTES = 64 << 20
 """Maximum size of a ``pivot.duckdb`` that is opened; it holds texts of views, normally less than a megabyte."""
 
-AGAIN = f"remove {DATABASE} and run the same build again to write it"
+_AGAIN = f"remove {DATABASE} and run the same build again to write it"
 
 _CATALOGUE = """
     SELECT 'view' AS kind, schema_name || '.' || view_name AS name, sql FROM duckdb_views() WHERE NOT internal
@@ -47,7 +47,7 @@ def view_problems(store: Store) -> list[str]:
     if store.storage.stat(f"{name}.wal") is not None:
         return [f"{name}.wal: changes of {name} that a DuckDB client left; open it with that client, or remove them"]
     if status.bytes > MAX_BYTES:
-        return [f"{name}: it has {status.bytes} bytes, expected at most {MAX_BYTES}; {AGAIN}"]
+        return [f"{name}: it has {status.bytes} bytes, expected at most {MAX_BYTES}; {_AGAIN}"]
     catalogues: list[dict[tuple[str, str], str]] = []
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -63,15 +63,15 @@ def view_problems(store: Store) -> list[str]:
     except ForbiddenError:
         raise
     except (duckdb.Error, OSError, PivotError, ValueError) as error:
-        return [f"{name}: its views cannot be compared ({str(error).splitlines()[0]}); {AGAIN}"]
+        return [f"{name}: its views cannot be compared ({str(error).splitlines()[0]}); {_AGAIN}"]
     return [
         *(
-            f"{name}: a {kind} {each} that the run does not make; {AGAIN}"
+            f"{name}: a {kind} {each} that the run does not make; {_AGAIN}"
             for kind, each in sorted(stored.keys() - expected)
         ),
-        *(f"{name}: the {kind} {each} is missing; {AGAIN}" for kind, each in sorted(expected.keys() - stored)),
+        *(f"{name}: the {kind} {each} is missing; {_AGAIN}" for kind, each in sorted(expected.keys() - stored)),
         *(
-            f"{name}: the {kind} {each} is not the one that the run makes; {AGAIN}: "
+            f"{name}: the {kind} {each} is not the one that the run makes; {_AGAIN}: "
             f"{contrast('sql', stored[kind, each], expected[kind, each])}"
             for kind, each in differing
         ),

@@ -17,6 +17,7 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.benchmark_oracle import fingerprint_of
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
+from pivot.tests.training.test_benchmark_scores import Careless, check_figures
 from pivot.training.evaluation import episodes, tables
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import Benchmark, open_benchmark
@@ -357,3 +358,10 @@ def test_the_fingerprint_is_that_of_an_independent_script(
     for number, made in enumerate((gym_benchmark.benchmark, benchmark)):
         assert fingerprint_of(made.root) == made.fingerprint
         assert fingerprint_of(repainted(made, tmp_path / str(number))) != made.fingerprint, "of pixels, too"
+
+
+@pytest.mark.parametrize("kind", [Oracle, Careless])
+def test_every_figure_of_gymnasium_is_that_of_an_independent_scorer(
+    gym_benchmark: Made, tmp_path: Path, kind: Any
+) -> None:
+    check_figures(tmp_path, gym_benchmark.benchmark, kind(gym_benchmark.benchmark))

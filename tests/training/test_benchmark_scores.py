@@ -116,11 +116,11 @@ class Careless(StandIn):
         return replace(row, reply="<think>{}</think> " + row.reply) if number == 3 and row.reply is not None else row
 
 
-@pytest.mark.parametrize("kind", [Oracle, Uniform, Careless])
-def test_every_figure_is_that_of_an_independent_scorer(benchmark: Benchmark, tmp_path: Path, kind: Any) -> None:
+def check_figures(tmp_path: Path, benchmark: Benchmark, scripted: StandIn) -> None:
+    """Compare every figure by the strict reader with that of the independent scorer."""
     seen = {
         (cell["task"], cell["env"], cell["log"], name): (share["value"], share["low"], share["high"])
-        for cell in scored(tmp_path, benchmark, kind(benchmark))["cells"]
+        for cell in scored(tmp_path, benchmark, scripted)["cells"]
         for name, share in cell["figures"]["strict"].items()
         if share is not None
     }
@@ -129,6 +129,11 @@ def test_every_figure_is_that_of_an_independent_scorer(benchmark: Benchmark, tmp
     for key, value in expected.items():
         assert seen[key][0] == pytest.approx(value[0], abs=1e-12), key
         assert seen[key][1:] == pytest.approx(value[1:], abs=1e-3), key  # our Student's t is rounded
+
+
+@pytest.mark.parametrize("kind", [Oracle, Uniform, Careless])
+def test_every_figure_is_that_of_an_independent_scorer(benchmark: Benchmark, tmp_path: Path, kind: Any) -> None:
+    check_figures(tmp_path, benchmark, kind(benchmark))
 
 
 def test_strict_and_lenient_readers_differ_by_prose_alone(benchmark: Benchmark, tmp_path: Path) -> None:
