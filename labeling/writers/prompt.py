@@ -89,7 +89,7 @@ def guidance_text(request: GuidanceRequest) -> str:
 
     return "\n".join(
         [
-            how_to_read(profile, episode.num_steps),
+            how_to_read(profile, episode.num_steps, tuple(map(len, episode.inside))),
             "",
             "You coach the agent that played it. A solver has already proved where and how the episode was lost, so do "
             "not look for another cause: choose what helps the agent most in its next attempt.",

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pivot.collage import episode_tiles
 from pivot.core import plugins
 from pivot.core.identity import digest
 from pivot.environments.base import EnvProfile
@@ -17,6 +18,8 @@ from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
+from pivot.labeling.writers.example import example_request
+from pivot.labeling.writers.prompt import guidance_text
 from pivot.solvers.base import FAILURE_MODES, Case
 from pivot.solvers.closure.graph import OUT_OF_BUDGET
 from pivot.tests.labeling.episodes import failed
@@ -174,6 +177,15 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     assert not [mode for mode in others if re.search(rf"\b{mode}\b", text.partition("Failure modes:")[2])]
     log = text.rpartition("- Compact action log:\n")[2].split("\n")
     assert len(log) == steps and all(LOG_LINE.fullmatch(line) for line in log)
+
+
+def test_analyzer_and_teacher_are_told_the_grid_that_frames_inside_of_turns_make() -> None:
+    request = example_request(0)
+    shown = replace(request.episode, inside=[[], *[["after the first action"]] * 8])
+    tiles = episode_tiles(request.profile.tiles, shown.frame_ids, shown.inside)
+    assert tiles.labels[:5] == ("step 0", "step 1", "step 1.1", "step 2", "step 2.1") and len(tiles.frames) == 17
+    for text in (analyzer_text(request.profile, shown), guidance_text(replace(request, episode=shown))):
+        assert "5x4 grid" in text and "the tile k.1 follows" in text
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "primitiveskill", "svg"])
