@@ -96,6 +96,13 @@ def test_walls_and_second_boxes_stop_the_player() -> None:
     assert env.state_text() == "#######\n#@$$..#\n#######"
 
 
+def test_a_turn_has_moved_if_one_of_its_moves_has() -> None:
+    env = SokobanEnv(SokobanConfig(actions_per_turn=2))
+    env.reset(options={"state": "######\n#@ $.#\n#    #\n######"})
+    turns = [env.step(env.encode_action(turn))[-1]["moved"] for turn in ("down|down", "down|right", "down|down")]
+    assert turns == [True, True, False]
+
+
 def test_a_deadlocked_box_does_not_end_the_episode() -> None:
     _, steps = play("#####\n#@$ #\n# . #\n#####", "right", *["left"] * 8)
     assert not any(step[1] for step in steps)

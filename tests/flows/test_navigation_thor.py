@@ -79,6 +79,9 @@ def test_splits_share_levels_and_task_ids(files: list[str]) -> None:
     assert plan_tasks(NavigationEnv, config, 77, 6) == list(tasks)
     with pytest.raises(GenerationError, match="7 tasks asked for, its settings list 6"):
         plan_tasks(NavigationEnv, config, 0, 7)
+    short = write(Path(files[0]).parent, "short", published("short", 1))
+    uneven = NavigationEnv.fixed_tasks(NavigationConfig(backend="thor", task_files=(files[0], short)))
+    assert uneven is not None and [task.eval_set for task in uneven] == ["base", "short", "base", "base"]
 
 
 @pytest.mark.parametrize(

@@ -206,19 +206,22 @@ def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
     assert max(number for number, _ in counts) == 5
 
 
-def test_a_server_that_is_gone_leaves_what_was_finished() -> None:
+@pytest.mark.parametrize("end", [ServerGoneError, asyncio.CancelledError])
+def test_a_server_that_is_gone_and_a_cancelled_run_leave_what_was_finished(end: type[BaseException]) -> None:
     begun: list[str] = []
 
     def on_turn(turn: Turn) -> Any:
         if turn.t == 0:
             begun.append(turn.episode_id)
-        if len(begun) > 7:
+        if len(begun) > 7 and end is ServerGoneError:
             raise ServerGoneError("nobody answers")
+        if len(begun) > 7:  # as Ctrl-C does it
+            next(task for task in asyncio.all_tasks() if "run_batches" in repr(task.get_coro())).cancel()
         return asyncio.sleep(0)
 
     batches = [batch(count=1, work="first"), batch(count=2, work="second"), batch(count=3, work="third")]
     policy = Walker(on_turn, limit=1)
-    with pytest.raises(ServerGoneError, match="nobody answers") as caught:
+    with pytest.raises(end) as caught:
         run(batches, policy)
     assert policy.closed
     received = caught.value.received  # pyright: ignore[reportAttributeAccessIssue]
@@ -226,7 +229,8 @@ def test_a_server_that_is_gone_leaves_what_was_finished() -> None:
     pending = [episode for task in received["second"] for episode in task.episodes if episode.status is Status.ERROR]
     assert [len(task.episodes) for task in received["second"]] == [3, 3]
     assert len(pending) == 2
-    assert {episode.error for episode in pending} == {"ServerGoneError: nobody answers"}
+    reason = "nobody answers" if end is ServerGoneError else "the run was stopped"
+    assert {episode.error for episode in pending} == {f"ServerGoneError: {reason}"}
 
 
 def test_a_run_that_stops_waits_for_its_threads() -> None:
