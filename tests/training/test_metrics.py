@@ -8,7 +8,8 @@ from pivot.training.evaluation.scores import share
 
 def test_edges_have_a_width() -> None:
     assert share([1.0, 1.0], ["a", "b"]).low == 0.0, "two levels say nothing about others"
-    assert share([1.0, 1.0, 1.0], ["a", "b", "c"]).low == pytest.approx(0.4385, abs=1e-4), "3 / (3 + 1.96 squared)"
+    for levels in ("abc", "aabbcc"):
+        assert share([1.0] * len(levels), list(levels)).low == pytest.approx(0.4385, abs=1e-4), "3 / (3 + 1.96 squared)"
     alike = share([1.0, 0.0] * 3, ["a", "a", "b", "b", "c", "c"])
     assert alike.low < 0.25 and alike.high > 0.75, "levels that agree by chance"
 
