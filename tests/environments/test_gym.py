@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pivot
 import polars as pl
@@ -221,6 +222,22 @@ def test_a_level_that_was_too_large_is_labelled_with_a_larger_limit() -> None:
 
 def lane(name: str, **settings: Any) -> GymConfig:
     return GymConfig(id=f"Lane{name}-v0", package=lanes.__name__, horizon=6, **settings)
+
+
+class GoesOn(lanes.Lane):
+    """A lane that reports success in cell 3 and never ends."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(action)[0], 0.0, False, False, {"success": self.cell == 3}
+
+
+def test_an_episode_ends_with_success_where_the_environment_goes_on() -> None:
+    gymnasium.register("GoesOn-v0", entry_point=GoesOn)
+    env = GymEnv(GymConfig(id="GoesOn-v0", horizon=6))
+    env.reset(seed=0)
+    while not (ends := env.step(2)[2:])[2]["success"]:
+        assert ends[:2] == (False, False)
+    assert ends[:2] == (True, False) and ends[2]["remaining_turns"] > 0
 
 
 def test_a_counter_in_a_closure_is_part_of_the_state() -> None:

@@ -353,6 +353,10 @@ def test_the_bisection_finds_the_last_step_that_can_be_won() -> None:
                 search.add(step, step if step <= truth and rng.random() < 0.7 else None)
             assert search.proven == truth
             assert search.played <= 200
+    search = Bisection(8, 4, 12)
+    for reached in (5, 2):
+        search.add(2, reached)
+    assert search.proven == 5, "a later retry that proves less takes nothing back"
 
 
 def test_a_bisection_takes_few_retries_of_a_policy_that_always_wins() -> None:

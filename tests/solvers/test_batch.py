@@ -474,7 +474,7 @@ def test_a_time_limit_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
         pivot.certify("sokoban", _open_room(9, 1), ["invalid"] * 3, 40, max_states=5)
 
 
-def test_a_batch_answers_in_order_and_takes_rows_of_a_store() -> None:
+def test_a_batch_answers_in_order_and_takes_rows_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"initial_state": ROOM, "horizon": 2, "episode_id": "e", "rewards": [0.0]}
     episodes = [row | {"actions": actions} for actions in (["right", "left"], ["right", "right"], ["jump"])]
     lost, won, bad = pivot.certify_batch("sokoban", episodes)
@@ -482,6 +482,9 @@ def test_a_batch_answers_in_order_and_takes_rows_of_a_store() -> None:
     assert isinstance(won, Unsolved) and won.reason == "not_a_failure"
     assert isinstance(bad, Unsolved) and "unknown action 'jump'" in bad.detail
     assert pivot.certify_batch("sokoban", []) == []
+    monkeypatch.setattr(api, "FIRST_CAP", 20)  # enough for the first level alone
+    large = {"initial_state": _open_room(9, 1), "actions": ["invalid"] * 9, "horizon": 9}
+    assert pivot.certify_batch("sokoban", [*episodes, large])[0] == lost
 
 
 @pytest.mark.parametrize(

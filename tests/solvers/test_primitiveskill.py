@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pivot import certify
+from pivot import certify, certify_batch
 from pivot.core.errors import CertifyError
 from pivot.environments.primitiveskill.actions import ARITY as ENV_ARITY
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
@@ -43,6 +43,19 @@ def test_the_printed_log() -> None:
         "primitiveskill", printed_episode().initial_state, printed_episode().actions, 6, steps=printed_episode().steps
     )
     assert shown == answer
+
+
+def test_a_batch_takes_what_was_observed_and_has_the_bound_of_a_single_call() -> None:
+    config = PrimitiveSkillEnv.config_type(tasks=("stack",), horizon=2)
+    env = PrimitiveSkillEnv(config)
+    start = env.make_task(config, 1).initial_state
+    _, first = env.reset(options={"state": start})
+    infos = [env.step("empty")[-1] for _ in range(2)]
+    row = {"initial_state": start, "actions": ["empty"] * 2, "horizon": 2, "steps": infos}
+    row["observations"] = [each["observation_text"] for each in (first, infos[0])]
+    alone = certify("primitiveskill", **row)
+    assert certify_batch("primitiveskill", [row]) == [alone] and isinstance(alone, Verdict)
+    assert alone.certificate.reference_kind == "lower_bound"
 
 
 def test_solver_and_environment_agree_on_the_tasks() -> None:
