@@ -27,6 +27,7 @@ from pivot.cli.verify import OPTIONS as VERIFY
 from pivot.core.errors import ConfigError, PivotError
 from pivot.core.storage import Url
 from pivot.datasets.store.config import PartConfig, RunConfig, env_config, environment, make_config
+from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.models.base import ModelOptions
 from pivot.models.service import Service
 from pivot.tests.cli.command_line import read, run_config
@@ -359,6 +360,17 @@ def test_settings_of_environments_in_a_file_are_named_in_messages(tmp_path: Path
     assert (config.environments["sokoban"].tasks, config.rollouts) == (180, 4)
 
 
+def test_all_levels_of_a_file_are_played(tmp_path: Path) -> None:
+    rooms = [
+        "\n".join(["S" + "F" * wide, *["F" * (wide + 1)] * high, "F" * wide + "G"])
+        for wide in range(1, 23)
+        for high in range(10)
+    ]
+    (tmp_path / "levels.txt").write_text("\n\n".join(rooms))
+    config = run_config(f"frozenlake --levels {tmp_path}/levels.txt")
+    assert config.environments["frozenlake"].tasks == len(rooms) > FrozenLakeEnv.profile.default_tasks
+
+
 def test_flags_become_options_and_service_settings() -> None:
     config = run_config("sokoban --policy openai --model m --temperature 0.4 --base-url http://h/v1/")
     assert config.policy == PartConfig(
@@ -388,6 +400,8 @@ def test_a_writer_has_every_setting_and_follows_the_server_of_the_policy() -> No
     assert config.policy.options == {"model": "m", "temperature": 0.7}
     sampling = {"temperature": 0.3, "top_p": 0.9, "top_k": 4, "max_tokens": 900}
     assert config.teacher.options == {"model": "n", "revision": "r", **sampling}
+    priced = asked("--policy openai --model m --writer openai --writer-model n --base-url http://h/v1 --price-in 1")
+    assert priced.teacher.service == {"base_url": "http://h/v1"}, "another model has other prices"
     options = {each for kind in (ModelOptions, Service) for each in kind.model_fields}
     assert options - {*SET_BY_BUILD} == {leaf.keys[0] for form in (OF_MODEL, OF_SERVER) for leaf, _ in form.leaves()}
 

@@ -199,6 +199,9 @@ def test_success_is_the_share_of_the_complete_episodes(small_store: Path, capsys
     assert ended.value.exit_code == PENDING == 3
     assert "62.5" in shown
     assert "24 episodes ended in an error, count in no share and are pending" in shown
+    with pytest.raises(typer.Exit) as ended:
+        show_result(_result(small_store, episodes=8, succeeded=5, failed=3, unanswered=2))
+    assert ended.value.exit_code == PENDING
 
 
 def test_next_commands_can_be_pasted(small_store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

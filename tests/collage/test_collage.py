@@ -196,11 +196,12 @@ def test_frames_inside_of_turns_follow_the_tile_of_their_step() -> None:
     assert "".join(tiles.steps) == "abc"
 
 
-def test_a_figure_marks_the_tile_of_the_pivot_behind_the_target() -> None:
+@pytest.mark.parametrize("pivot", [0, 1])
+def test_a_figure_marks_the_tile_of_the_pivot_behind_the_target(pivot: int) -> None:
     frames = [noise(seed, 48, 48) for seed in range(4)]
     tiles = episode_tiles("outcomes", frames)
-    figure = failure_figure(tiles, "svg", [], ["svg"] * len(tiles.places), pivot_step=1)
-    marked = collage(tiles.frames, tiles.labels, highlight=tiles.places[1])
-    assert tiles.places[1] != 1
+    figure = failure_figure(tiles, "svg", [], ["svg"] * len(tiles.places), pivot_step=pivot)
+    marked = collage(tiles.frames, tiles.labels, highlight=tiles.places[pivot])
+    assert tiles.places[pivot] == pivot + 1
     height, width, _ = marked.shape
     assert (figure[24 : 24 + height, 24 : 24 + width] == marked).all()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 import pivot
 import polars as pl
@@ -224,16 +223,8 @@ def lane(name: str, **settings: Any) -> GymConfig:
     return GymConfig(id=f"Lane{name}-v0", package=lanes.__name__, horizon=6, **settings)
 
 
-class GoesOn(lanes.Lane):
-    """A lane that reports success in cell 3 and never ends."""
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return super().step(action)[0], 0.0, False, False, {"success": self.cell == 3}
-
-
 def test_an_episode_ends_with_success_where_the_environment_goes_on() -> None:
-    gymnasium.register("GoesOn-v0", entry_point=GoesOn)
-    env = GymEnv(GymConfig(id="GoesOn-v0", horizon=6))
+    env = GymEnv(lane("GoesOn"))
     env.reset(seed=0)
     while not (ends := env.step(2)[2:])[2]["success"]:
         assert ends[:2] == (False, False)

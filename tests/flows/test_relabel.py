@@ -68,9 +68,9 @@ def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Pat
     assert _dataset(store) != _dataset(built)
     assert result.environments == pivot.build(CONFIG | BY_EPISODE, store).environments
     assert [name for name in files_of(store) if name.startswith((".dataset", ".commit", ".tmp"))] == []
-    for wanted in (True, False):
-        pivot.relabel(store, {"include_infeasible": wanted})
-        assert Store.open(store).config.include_infeasible is wanted
+    for infeasible in (True, False):
+        pivot.relabel(store, {"include_infeasible": infeasible})
+        assert Store.open(store).config.include_infeasible is infeasible
 
 
 def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: Path) -> None:

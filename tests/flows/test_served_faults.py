@@ -219,6 +219,7 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
         (free,) = model_usage(Store.open(tmp_path / "other"))
         assert (free.cached, free.tries, free.cost) == (free.requests - paid, paid, paid or None)
         assert free.prompt_tokens == usage_of(tmp_path / "other")["student"]["prompt"] == 100 * paid
+        assert free.completion_tokens == usage_of(tmp_path / "other")["student"]["completion"]
 
 
 def test_an_episode_that_outlives_its_wall_clock_stays_pending(tmp_path: Path) -> None:

@@ -166,7 +166,8 @@ def test_the_chart_agrees_with_the_certificate_and_the_plan_is_drawn(site: Path)
 
 def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> None:
     """Catch a page whose chart contradicts the certificate of an environment that has logs instead of a search."""
-    runs = {name: {"tasks": 1, "settings": {}} for name in ("navigation", "primitiveskill", "svg")}
+    runs: dict[str, Any] = {name: {"tasks": 1, "settings": {}} for name in ("navigation", "primitiveskill", "svg")}
+    runs["frozenlake"] = {"tasks": 3, "settings": {"actions_per_turn": 2, "horizon": 4}}  # need in turns, not moves
     store = build_tiny(tmp_path / "store", environments=runs, rollouts=4)
     records = pages(made(store, tmp_path / "site"))
     assert {page["episode"]["env"] for page in records} == set(runs)

@@ -112,6 +112,9 @@ def test_every_summary_is_that_of_pandas(
     steps = ["env", "failure_mode", "pivot_step"]
     _same(summaries["modes_by_step"], shares(steps, lost), steps)
     _same(summaries["slack_at_pivot"], shares(["env", "slack"], lost[lost.slack.notna()]), ["env", "slack"])
+    shown = query(big, next(each.shown for each in SUMMARY if each.view == "slack_at_pivot"))[1]
+    means = lost[lost.slack.notna()].groupby(["env", "unit"]).slack.mean()
+    assert {row[:2]: row[3] for row in shown} == pytest.approx(means.to_dict(), abs=0.006)
     savings = lost.groupby("env").agg(
         failures=("env", "size"), turns=("num_steps", "sum"), turns_after=("after", "sum"), mean_lead=("lead", "mean")
     )

@@ -9,6 +9,7 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.interop.base import UnreadableError
+from pivot.interop.chat import ChatSettings, Message, episode_of
 from pivot.interop.openai import OpenAIImporter
 from pivot.tests.stores import build_tiny
 
@@ -99,6 +100,12 @@ def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Pa
         result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
         assert result.problems == []
         assert [each["source_id"] for each in imports_of(tmp_path / format)] == ["7"]
+
+
+def test_a_text_behind_a_picture_leaves_it_to_the_turn() -> None:
+    board, order = Message("user", "You are in this room.", ["room.png"]), Message("user", "Reply with one action.")
+    read = episode_of([board, order, Message("assistant", "<action>up</action>")], {}, ChatSettings(env="sokoban"))
+    assert [turn.frame for turn in read.turns] == ["room.png"]
 
 
 def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pivot.datasets.sql.views import query
 from pivot.datasets.store.store import Store
 from pivot.interop import episode as schema
 from pivot.interop import reading as importing
+from pivot.interop.jsonl import JsonlImporter
 from pivot.interop.run import _ImportStage
 from pivot.tests.stores import Patient, build_tiny, change_rows, problems, rewrite_manifest
 
@@ -51,6 +52,13 @@ def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:
     assert store.episodes.collect()["status"].to_list() == ["truncated", "complete"]
     assert store.labels.collect().height == 1 and result.episodes == 2
     assert problems(tmp_path / "store") == []
+
+
+def test_words_of_a_source_may_be_numbers(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", episode([1], ["0"], [2]))
+    reader = JsonlImporter(words="left:0,down:1,right:2,up:3")
+    (place,) = reader.places(source)
+    assert [turn.actions for turn in reader.read(source, place).turns] == [["down"], ["left"], ["right"]]
 
 
 def test_the_seed_gives_the_level(tmp_path: Path) -> None:

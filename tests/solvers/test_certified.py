@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pivot
 import pytest
 from pivot import Certified
@@ -68,6 +69,23 @@ def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:
     assert pivots > 8
     with pytest.raises(CertifyError, match="call reset"):
         _ = Certified(Copied(), horizon=6).graph
+
+
+class Masked(Line):
+    """A row that allows no step to the left of its start."""
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": np.array([self.cell > 0, True, True], np.int8)}
+
+    def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
+        return super().reset(**options)[0], self.info()
+
+
+def test_an_illegal_action_costs_a_turn() -> None:
+    env = Certified(Masked(), horizon=5, illegal="invalid", **QUICK)
+    env.reset(seed=0)
+    said = [env.step(Line.LEFT)[-1] for _ in range(2)]
+    assert [(each["need"], each["slack"], each["is_pivot"]) for each in said] == [(4, 0, False), (4, -1, True)]
 
 
 class Hashed(Line):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pivot import certify, certify_batch
 from pivot.core.errors import CertifyError
 from pivot.environments.primitiveskill.actions import ARITY as ENV_ARITY
-from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.solvers.base import Case, Unsolved, Verdict, prove
 from pivot.solvers.primitiveskill.planner import THINGS
@@ -46,7 +46,7 @@ def test_the_printed_log() -> None:
 
 
 def test_a_batch_takes_what_was_observed_and_has_the_bound_of_a_single_call() -> None:
-    config = PrimitiveSkillEnv.config_type(tasks=("stack",), horizon=2)
+    config = PrimitiveSkillConfig(tasks=("stack",), horizon=2)
     env = PrimitiveSkillEnv(config)
     start = env.make_task(config, 1).initial_state
     _, first = env.reset(options={"state": start})

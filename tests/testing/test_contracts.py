@@ -126,6 +126,54 @@ class _BelieversContract(Lakes, ProverContract):
     prover_type = _Believer
 
 
+class _Cached(FrozenLakeSolver):
+    """Keeps the first witness of a level for all its later episodes in a call."""
+
+    def certify(self, cases: Any) -> list[Any]:
+        first: dict[str, Any] = {}
+        answers: Any = super().certify(cases)
+        for case, answer in zip(cases, answers, strict=True):
+            first.setdefault(case.initial_state, answer.witness)
+        return [replace(answer, witness=first[case.initial_state]) for case, answer in zip(cases, answers, strict=True)]
+
+
+class _Undecided(FrozenLakeProver):
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        return Proof(undecided="too large") if super().prove(case, verdict).problems else Proof()
+
+
+class _Counted(FrozenLakeEnv):
+    """Names its pictures by the number of turns."""
+
+    def frame_key(self) -> Any:
+        return self._turn
+
+
+class _CachedContract(Lakes, ExactSolverContract):
+    solver_type = _Cached
+
+
+class _UndecidedContract(Lakes, ProverContract):
+    prover_type = _Undecided
+
+
+class _CountedContract(Lakes, EnvironmentContract):
+    env_type = _Counted
+
+
+@pytest.mark.parametrize(
+    ("promise", "message"),
+    [
+        (_CachedContract().test_answers_come_in_order_and_depend_on_nothing_else, "order of cases"),
+        (_UndecidedContract().test_every_altered_field_is_found, "was not found"),
+        (_CountedContract().test_frame_keys_name_frames, "names two frames"),
+    ],
+)
+def test_order_doubt_and_counted_pictures_break_contracts(promise: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        promise()
+
+
 def test_a_lying_solver_breaks_its_contract() -> None:
     with pytest.raises(AssertionError):
         _LiarsSolverContract().test_labels_are_those_of_brute_play()

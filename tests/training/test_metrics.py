@@ -1,9 +1,12 @@
 """Shares with their intervals: against scipy, by simulation, and with records in place of levels."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from pivot.core.intervals import mean_of
-from pivot.training.evaluation.scores import share
+from pivot.training.evaluation.scores import Turns, share, top_one
 
 
 def test_edges_have_a_width() -> None:
@@ -12,6 +15,11 @@ def test_edges_have_a_width() -> None:
         assert share([1.0] * len(levels), list(levels)).low == pytest.approx(0.4385, abs=1e-4), "3 / (3 + 1.96 squared)"
     alike = share([1.0, 0.0] * 3, ["a", "a", "b", "b", "c", "c"])
     assert alike.low < 0.25 and alike.high > 0.75, "levels that agree by chance"
+
+
+def test_equal_credit_of_all_turns_hits_the_pivot_by_chance() -> None:
+    judged: Any = SimpleNamespace(turns=Turns([0.0] * 5, [0.0] * 5, None), truth=SimpleNamespace(pivot_step=2))
+    assert top_one(judged) == 1 / 5
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.2, 0.5])

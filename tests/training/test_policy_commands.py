@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 from pivot.core.errors import ConfigError
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
+from pivot.training.evaluation.config import PolicyEvaluationConfig
+from pivot.training.evaluation.policy import episode_config
+from pivot.training.evaluation.scores import share
 from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.hindsight.contexts import ARMS
-from pivot.training.policy_rl.levels import plan_levels, without_seen
+from pivot.training.policy_rl.levels import measure, plan_levels, without_seen
 
 pytestmark = pytest.mark.train
 
@@ -52,6 +56,21 @@ def test_levels_that_a_run_was_trained_on_are_not_held_out() -> None:
     assert without_seen(trained, trained) == trained
     elsewhere = plan_levels(make_rl_config(fields | {"env": "sokoban", "levels": 8}))
     assert without_seen(elsewhere, trained) is elsewhere
+
+
+def test_settings_of_an_evaluation_win_over_those_of_the_training() -> None:
+    run = make_rl_config({"env": "sokoban", "model": "m", "settings": {"boxes": 1, "rows": 7}, "prompts": 1})
+    config = episode_config(PolicyEvaluationConfig(model="m", settings={"boxes": 2}), run)
+    assert config.settings == {"boxes": 2, "rows": 7}
+
+
+def test_levels_that_are_played_several_times_are_the_independent_units() -> None:
+    levels = plan_levels(make_rl_config({"env": "frozenlake", "model": "none", "levels": 20, "prompts": 1}))
+    episodes = 8 * len(levels.validation)
+    success = measure(levels, ScriptedPolicy(), episodes).success
+    wins = round(success.value * episodes)
+    alone = share([1.0] * wins + [0.0] * (episodes - wins), [str(number) for number in range(episodes)])
+    assert success.high - success.low > 1.2 * (alone.high - alone.low)
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
