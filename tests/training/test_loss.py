@@ -39,7 +39,7 @@ def reference(small_store: Path, small_model: Path) -> dict[str, Any]:
     assert max(counts) >= 10 * min(counts)
     loss = sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms)
     torch.as_tensor(loss).backward()
-    return {"loss": float(loss), "gradient": {name: each.grad for name, each in model.named_parameters()}}
+    return {"loss": loss.item(), "gradient": {name: each.grad for name, each in model.named_parameters()}}
 
 
 def _distance(made: dict[str, Any], expected: dict[str, Any]) -> tuple[float, float]:
