@@ -71,6 +71,7 @@ def test_only_the_tool_is_public() -> None:
 
 @pytest.mark.train
 def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catch a picture of a tool's answer that TRL drops, or a reward of another episode."""
     torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
     trl: Any = pytest.importorskip("trl")
     from pivot.tests.interop.tool_player import conversation, make_tool_player

@@ -189,6 +189,7 @@ def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> N
 
 @pytest.mark.train
 def test_the_table_has_every_figure_of_the_trees(made_benchmark: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catch a baseline that leaves out a task, or fits no better than the most frequent answer."""
     measured = measure_baselines(made_benchmark.benchmark, made_benchmark.episodes)
     results = {each["name"]: each for each in measured}
     assert list(results) == ["majority", "boosted trees", "level posterior"]

@@ -44,6 +44,7 @@ def lines(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.train
 def test_both_stages_run_without_the_packages_of_builds(lines: Path, small_model: Path, tmp_path: Path) -> None:
+    """Catch an import at the top of a module that a GPU node without the pipeline's packages lacks."""
     command = [sys.executable, "-P", "-c", SCRIPT, lines, small_model, tmp_path]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}

@@ -66,6 +66,7 @@ def test_an_update_is_the_mean_over_its_records(
 def test_two_processes_make_the_same_update(
     reference: dict[str, Any], small_store: Path, small_model: Path, tmp_path: Path
 ) -> None:
+    """Catch a loss that is averaged per process instead of over all records."""
     words = (small_store / "dataset", small_model, tmp_path)
     ends = forks.complete(tmp_path, tmp_path, save_update, *words, ranks=2)
     assert [each.split()[0] for each in ends] == ["0", "0"], ends

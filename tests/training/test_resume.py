@@ -57,6 +57,7 @@ def runs(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPath
     ],
 )
 def test_a_killed_run_of_stage_two_leaves_the_bytes_of_a_whole_one(moments: tuple[str, ...], tmp_path: Path) -> None:
+    """Catch a state of Stage II that no checkpoint keeps, such as a moment of the optimizer or a draw."""
     make_runs("rl", tmp_path, save_grammatical(tmp_path / "start"), tmp_path, *moments)
     lines, whole = lines_of(tmp_path / "whole"), bytes_of(tmp_path / "whole")
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
@@ -71,6 +72,7 @@ def test_a_killed_run_of_stage_two_leaves_the_bytes_of_a_whole_one(moments: tupl
 
 @pytest.mark.parametrize("moment", SFT_MOMENTS)
 def test_the_losses_after_a_kill_are_those_of_an_undisturbed_run(moment: str, runs: Path) -> None:
+    """Catch a record that is read twice or left out after a kill, or an optimizer that begins again."""
     whole, killed = losses(runs / "whole"), losses(runs / moment)
     assert len(whole) == 6
     assert killed == whole
@@ -152,6 +154,7 @@ def alone(shared: Path) -> Path:
 
 
 def test_two_processes_give_the_parameters_of_one(shared: Path, alone: Path) -> None:
+    """Catch a gradient that is averaged over processes of unequal shares, or a figure of one process alone."""
     one, two, start = (weights_in(folder) for folder in (alone / "final", shared / "two/final", shared / "start"))
     assert max((one[key] - two[key]).abs().max().item() for key in one) < 1e-6
     assert max((one[key] - start[key]).abs().max().item() for key in one) > 1e-5

@@ -37,6 +37,7 @@ def test_all_runs_continue_from_the_start_that_is_kept(game: str) -> None:
 
 @pytest.mark.parametrize("game", vlm.GAMES)
 def test_the_start_that_is_kept_reads_hindsight(game: str) -> None:
+    """Catch a change of prompts or pictures after which the Teacher of the study no longer reads hints."""
     start = _start(game)
     figures = vlm.gate(start.model, start.encoder, start.levels)
     assert figures["passed"], figures

@@ -53,6 +53,7 @@ def env(simulator: ManiSkillWorld) -> Iterator[PrimitiveSkillEnv]:
 @pytest.mark.parametrize("task", KINDS)
 @pytest.mark.timeout(3000)
 def test_the_expert_solves_every_seed(simulator: ManiSkillWorld, task: str) -> None:
+    """Catch a level that no one can solve in the real simulator, or a skill that misses what its plan names."""
     kind, unsolved = KINDS[task], []
     for seed in range(SEEDS):
         simulator.load(parity.level(task, seed, MANISKILL))
@@ -71,6 +72,7 @@ def test_the_expert_solves_every_seed(simulator: ManiSkillWorld, task: str) -> N
 @pytest.mark.parametrize("task", KINDS)
 @pytest.mark.timeout(3000)
 def test_equal_primitives_have_equal_outcomes(simulator: ManiSkillWorld, task: str) -> None:
+    """Catch a rule of the tabletop that the real simulator does not follow."""
     report = parity.measure(task, range(SEQUENCES), simulator)
     sys.stdout.write(f"\n{task}: {report.share:.1%} of {SEQUENCES} equal, {report.primitives} commands\n")
     sys.stdout.writelines(f"{difference}\n" for difference in report.differences)

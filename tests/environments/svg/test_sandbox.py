@@ -135,6 +135,7 @@ def peak(worker: Worker) -> int:
 
 
 def test_nothing_was_contacted_or_read(siege: Siege) -> None:
+    """Catch a document that opens a file or a connection, by real ones that count."""
     assert siege.connections == 0
     assert siege.reads == 0
 
