@@ -37,8 +37,8 @@ def reference(small_store: Path, small_model: Path) -> dict[str, Any]:
         terms.append(-chances[supervised].gather(1, labels[supervised][:, None]).sum())
         counts.append(int(supervised.sum()))
     assert max(counts) >= 10 * min(counts)
-    loss = sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms)
-    torch.as_tensor(loss).backward()
+    loss = torch.as_tensor(sum(term / count for term, count in zip(terms, counts, strict=True)) / len(terms))
+    loss.backward()
     return {"loss": loss.item(), "gradient": {name: each.grad for name, each in model.named_parameters()}}
 
 
