@@ -16,9 +16,8 @@ from pydantic import Field
 from ..core import plugins
 from ..core.errors import PluginError
 from ..core.messages import is_thought, with_thought
-from ..environments.base import NamedActions, ParsedAction, PivotEnv
-from ..rollouts.dialect import Call, Dialect, Read, lenient, read_reply
-from ..rollouts.parser import parse_reply
+from ..environments.base import NamedActions, PivotEnv
+from ..rollouts.dialect import Call, Dialect, Read, contents_of, lenient, read_reply, words_of
 from ..rollouts.policies.imported import LeftOut
 from .base import SourceSettings, UnreadableError
 from .episode import ChatFacts, RecordedEpisode
@@ -276,7 +275,7 @@ def read_replies(episode: RecordedEpisode, settings: ChatSettings) -> None:
         episode.actions_per_turn = max(episode.actions_per_turn, settings.actions_per_turn)
     elif settings.actions_per_turn > 1 and not most:
         episode.env_config = {**episode.env_config, "actions_per_turn": settings.actions_per_turn}
-    for turn in unread if issubclass(kind, NamedActions) else ():
+    for turn in unread:
         message = Message("assistant", turn.response or "")
         actions, reading = actions_of(kind, message, settings, most if isinstance(most, int) else 0)
         turn.actions = None if actions is None else [*actions]
@@ -331,14 +330,13 @@ def _other_actions(kind: type[PivotEnv], message: Message, settings: ChatSetting
             for call, each in zip(message.calls, values, strict=True)
         ]
         texts = [part for each in chosen for part in (each if isinstance(each, list) else [each])]
-        return _split([text for text in texts if isinstance(text, str)], settings)
-    if settings.is_plain:
+        contents = [text for text in texts if isinstance(text, str)]
+    elif settings.is_plain:
         return None
-    parsed = parse_reply(message.text, settings.tag or kind.profile.answer_tag, ParsedAction)
-    return [] if parsed.action is None else _split([parsed.action.name], settings)
-
-
-def _split(texts: Sequence[str], settings: ChatSettings) -> list[str]:
-    cut = settings.separator
-    words = [word.strip() for text in texts for word in (text.split(cut) if cut else [text])]
-    return words[: settings.actions_per_turn]
+    else:
+        profile = kind.profile
+        contents = contents_of(message.text, settings, profile.answer_tag, keeps_case=profile.keeps_case)[:1]
+    if kind.profile.keeps_case:
+        return contents[: settings.actions_per_turn]
+    words = [word for content in contents for word in words_of(content, settings)]
+    return [settings.vocabulary.get(word, word) for word in words][: settings.actions_per_turn]

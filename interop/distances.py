@@ -5,8 +5,9 @@ sound only if no movement is longer than the step of the log, so that a log whos
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -81,10 +82,15 @@ def start_distance(first: float, movements: int, step: float, nearest: float) ->
     return max(nearest, first - movements * step, 0.0)
 
 
-def bound_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound | str:
-    """Return the bound from the recorded distances of a failure, or the reason why there is none."""
+def bound_by_distance(
+    episode: RecordedEpisode, slots: Sequence[Slot], env_config: Mapping[str, Any]
+) -> DistanceBound | str:
+    """Return the bound from the recorded distances of a failure, or the reason why there is none.
+
+    Without a horizon in ``env_config``, the log is as long as the turns that were given.
+    """
     try:
-        return _bound(episode, slots)
+        return _bound(episode, slots, env_config)
     except _NoBoundError as error:
         return str(error)
     except (ConfigError, PluginError) as error:
@@ -95,7 +101,7 @@ class _NoBoundError(Exception):
     """The distances of an episode give no bound."""
 
 
-def _bound(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound:
+def _bound(episode: RecordedEpisode, slots: Sequence[Slot], env_config: Mapping[str, Any]) -> DistanceBound:
     metres, moments = episode.distances or [], len(episode.turns) + 1
     if episode.success is not False:
         raise _NoBoundError("it reached the goal" if episode.success else "the log does not say how it ended")
@@ -107,7 +113,7 @@ def _bound(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound:
     values = read_settings(kind.config_type, episode.solver or {}, f"setting of solver {episode.env}: ").model_dump()
     if "step" not in values or values.get("pivot_rule") != "budget":
         raise _NoBoundError(f"solver {episode.env} finds no pivot by step and budget with these settings")
-    horizon = int(episode.env_config.get("horizon", len(slots)))
+    horizon = int(env_config.get("horizon", len(slots)))
     left = episode.left or [max(0, horizon - t) for t in range(moments)]
     if len(left) != moments or (episode.left is None and len(slots) != len(episode.turns)):
         raise _NoBoundError(

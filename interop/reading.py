@@ -286,7 +286,8 @@ class Reading:
         """Return the row of an episode that cannot be replayed, with the bound from its distances."""
         bound = None
         if episode.distances is not None:
-            made = bound_by_distance(episode, slots_of(plan.env, episode))
+            replaced = self.settings.get(episode.env, {})
+            made = bound_by_distance(episode, slots_of(plan.env, episode), {**episode.env_config, **replaced})
             self._stateless.setdefault(episode.env, plan)
             self._digest.update(digest_of(episode))
             why, bound = (f"{why}; {made}", None) if isinstance(made, str) else (why, made)

@@ -165,8 +165,8 @@ def read_reply(
     return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form, is_chatter)
 
 
-def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
-    """Return the contents of the containers of a reply, the used one first."""
+def contents_of(text: str, dialect: Dialect, tag: str, *, keeps_case: bool = False) -> list[str]:
+    """Return the contents of the containers of a reply, the used one first; those of tags are case-folded."""
     if dialect.pattern:
         matches = re.finditer(dialect.pattern, after_thoughts(text), re.IGNORECASE | re.MULTILINE)
         groups = (next((each for each in match.groups() if each is not None), match[0]) for match in matches)
@@ -177,11 +177,11 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     text = in_think_tags(text)
     start, end, _ = visible_span(text)
     if dialect.container == "last" and (pairs := pair.findall(text, start, end)):
-        return [each.strip().casefold() for each in pairs[::-1]]
-    parsed = parse_reply(text, tag, ParsedAction)
+        return [each.strip() if keeps_case else each.strip().casefold() for each in pairs[::-1]]
+    parsed = parse_reply(text, tag, ParsedAction, keeps_case=keeps_case)
     if parsed.action is None:
         return []
-    others = [each.strip().casefold() for each in pair.findall(text)]
+    others = [each.strip() if keeps_case else each.strip().casefold() for each in pair.findall(text)]
     return [parsed.action.name, *(each for each in others if each != parsed.action.name)]
 
 

@@ -61,6 +61,22 @@ def test_words_of_a_source_may_be_numbers(tmp_path: Path) -> None:
     assert [turn.actions for turn in reader.read(source, place).turns] == [["down"], ["left"], ["right"]]
 
 
+@pytest.mark.parametrize(
+    ("reply", "options"),
+    [
+        ("Move: left", {"pattern": r"Move: (\w+)"}),
+        ("<action>west</action>", {"words": "left:west"}),
+        ("<action>left.</action>", {"spelling": "loose"}),
+        ("<action>right</action>, no: <action>left</action>", {"container": "last"}),
+        ("<move>left</move>", {"tag": "move"}),
+    ],
+)
+def test_a_dialect_is_that_of_every_environment(reply: str, options: Any, tmp_path: Path) -> None:
+    row = {"format": "pivot-episode-1", "env": "gym", "seed": 1, "turns": [{"response": reply}]}
+    reader, source = JsonlImporter(**options), write_lines(tmp_path / "source", row)
+    assert reader.read(source, next(iter(reader.places(source)))).turns[0].actions == ["left"]
+
+
 def test_the_seed_gives_the_level(tmp_path: Path) -> None:
     from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 

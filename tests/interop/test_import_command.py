@@ -36,6 +36,8 @@ def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> 
     assert pivot.load_store(tmp_path / "b").labels.collect().height == 1 and pivot.verify(tmp_path / "b").holds
     shown = run("import", write_lines(tmp_path / "c", walk), "--out", tmp_path / "d")
     assert "1 episodes have distances and no state, 1 of them a lower bound" in shown
+    run("import", tmp_path / "c", "--out", tmp_path / "e", "--set", "navigation.horizon=6")
+    assert imports_of(tmp_path / "e")[0]["bound"]["pivot_step"] == 3
 
 
 def test_all_problems_are_shown_where_no_table_has_them(tmp_path: Path) -> None:
