@@ -7,6 +7,7 @@ Nothing opens a window.
 """
 
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -197,9 +198,12 @@ def slack_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Fi
         return None
     figure, panels = _panels(list(slacks), 4.4, 2.6, "Slack at the pivot: turns left minus turns needed")
     for axes, rows in zip(panels, slacks.values(), strict=True):
-        axes.bar([row[1] for row in rows], [row[2] for row in rows], color=BLUE, width=0.8)
+        counts = Counter[float]()
+        for _, slack, failures in rows:
+            counts[slack] += failures
+        axes.bar([*counts], [*counts.values()], color=BLUE, width=0.8)
         axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
-        axes.set(xlabel=f"turns (need in {rows[0][0]})")
+        axes.set(xlabel=f"turns (need in {' or '.join(dict.fromkeys(row[0] for row in rows))})")
         axes.xaxis.get_major_locator().set_params(integer=True)
     _count_axis(panels)
     return figure

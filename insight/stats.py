@@ -77,7 +77,7 @@ SUMMARY = (
         "Slack at the pivot: turns left, less turns needed",
         """SELECT env AS environment, unit, sum(failures)::INT AS failures,
            round(sum(slack * failures) / sum(failures), 2) AS mean, min(slack) AS least, max(slack) AS most,
-           round(100 * coalesce(sum(share) FILTER (slack < 1), 0), 1) AS "none left %"
+           round(100 * coalesce(sum(failures) FILTER (slack < 1), 0) / sum(failures), 1) AS "none left %"
            FROM slack_at_pivot GROUP BY env, unit ORDER BY env""",
     ),
     Summary(
@@ -144,7 +144,15 @@ def _csv_cell(value: Any) -> Any:
 
 
 def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return a result as JSON objects, one per row."""
+    """Return a result as JSON objects, one per row.
+
+    Raises:
+        ConfigError: two columns have one name.
+    """
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"found several columns named {', '.join(twice)}, expected one each in JSON; rename them by AS"
+        )
     return [dict(zip(names, plain(row, math.inf), strict=True)) for row in rows]
 
 

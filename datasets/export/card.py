@@ -217,8 +217,9 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .sort("rule")
     )
     unproved = labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null()).group_by("env").len()
+    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
     modes = (
-        labels.filter("accepted")
+        labels.filter(usable)
         .group_by("env", "failure_mode")
         .agg(counted, pl.col("pivot_step").mean().alias("mean_pivot"))
         .with_columns(pl.col("records").sum().over("env").alias("all"))
@@ -226,13 +227,12 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .collect()
     )
     # Evidence of the records; all have "played" if they are rollouts of PIVOT itself.
-    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
     words = pl.col("evidence").list.join(", ").alias("evidence")
     evidence = labels.filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
     # How often inexact certificates agree with the better reference that is stored with them.
     fact, later = pl.col("certificate").struct.field, pl.col("pivot_step") - pl.col("reference")
     bounds = (
-        labels.filter("accepted")
+        labels.filter(usable)
         .with_columns(fact("reference_pivot").alias("reference"), fact("reference_kind").alias("kind"))
         .filter(pl.col("reference").is_not_null())
         .group_by("solver", "kind")

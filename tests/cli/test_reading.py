@@ -80,6 +80,11 @@ def test_sql_as_a_table_and_as_csv(built: Path) -> None:
         assert float(mean) == pytest.approx(mine["episode_return"].mean())
 
 
+def test_json_loses_no_column_of_equal_name(built: Path) -> None:
+    error = error_of("stats", built, "select 1 as a, 2 as a", "--format", "json")
+    assert "found several columns named a" in str(error)
+
+
 def test_the_summary_as_files_equals_the_views(built: Path, tmp_path: Path) -> None:
     views = json.loads(run("stats", built, "--format", "json"))
     assert list(views) == [each.view for each in SUMMARY]

@@ -101,6 +101,15 @@ def test_the_modes_are_those_of_the_rows(small_store: Path) -> None:
             assert float(row["mean pivot step"]) == pytest.approx(sum(steps) / count, abs=0.005)
 
 
+def test_levels_that_were_out_of_reach_from_the_start_are_no_records(tmp_path: Path) -> None:
+    (tmp_path / "levels.txt").write_text("SFF\nFHF\nFFG\n\nSFFFFFF\nFFFFFFG\n")
+    settings = {"levels": str(tmp_path / "levels.txt"), "horizon": 5}
+    root = build_tiny(tmp_path / "store", environments={"frozenlake": {"tasks": 2, "settings": settings}}, rollouts=6)
+    records = sum(int(row[2]) for row in _section(root, "Failure modes")[1:])
+    assert records == len(stored_rows(root, "frozenlake", "dataset/frozenlake/"))
+    assert records < sum(label["accepted"] for label in stored_rows(root, "frozenlake", "labels"))
+
+
 def test_stand_ins_settings_and_columns_are_named(small_store: Path) -> None:
     text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
     assert re.search(r"Stand-ins.*policy `scripted`.*teacher `template`", text)

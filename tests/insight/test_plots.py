@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pivot
 import pytest
@@ -68,6 +69,13 @@ def test_modes_keep_their_colour_and_counts_are_whole_numbers(tmp_path: Path, sm
         assert len({axes.get_ylim() for axes in figure.axes if axes.get_title()}) == 1
         assert all(tick == int(tick) for tick in figure.axes[0].get_yticks())
     assert {axes.get_xlim() for axes in modes.axes if axes.get_title()} == {(0, 100)}
+
+
+def test_failures_of_equal_slack_in_moves_and_turns_are_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "_read", lambda *_: {"lake": [("moves", 0, 19), ("turns", 0, 15)]})
+    figure: Any = plots.slack_histograms(Path(), Mock())
+    (bar,) = figure.axes[0].patches
+    assert bar.get_height() == 34 and "moves or turns" in figure.axes[0].get_xlabel()
 
 
 def test_lifts_are_drawn_with_their_intervals_and_gaps_are_named() -> None:

@@ -237,6 +237,14 @@ def test_the_usual_step_is_the_first_of_the_most_frequent_ones(small_store: Path
         assert query(small_store, f"{rows} {sql}")[1] == [("a", "b", 5, 3, 2)]
 
 
+def test_slack_in_moves_and_in_turns_is_summed_apart(small_store: Path) -> None:
+    rows = "('moves', 0, 19), ('moves', 2, 9), ('turns', 0, 15), ('turns', 1, 11)"
+    made = f"(SELECT 'a' AS env, failures / 54 AS share, * FROM (VALUES {rows}) AS made(unit, slack, failures))"
+    shown = next(each.shown for each in SUMMARY if each.view == "slack_at_pivot")
+    answer = query(small_store, shown.replace("slack_at_pivot", made))[1]
+    assert sorted((row[1], row[-1]) for row in answer) == [("moves", 67.9), ("turns", 57.7)]
+
+
 def test_a_text_in_csv_is_no_formula() -> None:
     row = ["=cmd|'/C calc'!A0", "+1", "-1", "@x", "\t=1", "a=b", -1, -1.5, Decimal(-2), None, ["=x"]]
     [names, cells] = csv.reader(io.StringIO(csv_text(["=name"] * len(row), [row])))
