@@ -16,6 +16,7 @@ from .actions import members
 from .certified import compare_replay, limits_of, name_of, with_actions
 from .explore import CHECKS, explore
 from .graph import Graph
+from .values import key_of
 from .worlds import Env, made_by
 
 LATER_CHECKS = 24
@@ -94,7 +95,7 @@ def _levels(
     shown = Console(stderr=True)
     for trajectory in track(trajectories, "labels", console=shown, transient=True, disable=not shown.is_terminal):
         start = {"seed": trajectory.get("seed"), "options": trajectory.get("options")}
-        key = (trajectory.get("level"), repr(start))
+        key = key_of((start, trajectory.get("level", ...)))
         if key not in graphs:
             chosen: dict[str, Any] = {**limits, "checks": LATER_CHECKS if graphs else CHECKS, **start, **settings}
             named: dict[str, Any] = {}

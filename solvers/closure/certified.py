@@ -19,6 +19,7 @@ from .actions import members, own
 from .advice import naming_code, plain, short
 from .explore import explore
 from .graph import Graph
+from .values import key_of
 from .worlds import Env, made_by
 
 CACHED_LEVELS = 64
@@ -207,7 +208,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        key = (seed, repr(options))
+        key = key_of((seed, options))
         if key not in self._graphs:
             limits = limits_of(self._horizon) | self._settings
             self._graphs[key] = explore(self.env, actions=self._actions, seed=seed, options=options, **limits)

@@ -182,6 +182,15 @@ class Reader:
         return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 
+def key_of(value: Any) -> Hashable:
+    """Return a value in full as a key, random generators included; of a value that cannot be read, a key of its own."""
+    reader = Reader()
+    try:
+        return reader.read(value), *reader.dice.items()
+    except AdvisedError:
+        return object()
+
+
 def _code_of(value: Any) -> str:
     """Return the name of code."""
     if isinstance(value, types.CodeType):

@@ -108,7 +108,7 @@ def test_a_level_is_searched_once_and_labels_are_those_of_single_calls(
     assert searched == [0, 1, 2]
     one = played[4]
     assert verdicts[4] == pivot.certify(Cave, actions=one["actions"], horizon=HORIZON, seed=one["seed"], **NAMED)
-    levels = [{**each, "level": tuple(traps_of(each["seed"]))} for each in played]
+    levels = [{**each, "level": [*traps_of(each["seed"])]} for each in played]
     for each in levels:
         del each["seed"]
     assert pivot.certify_batch(Cave, levels, **NAMED) == verdicts

@@ -10,7 +10,7 @@ import pivot
 import pytest
 from pivot import Certified
 from pivot.core.errors import CertifyError
-from pivot.solvers.base import Verdict
+from pivot.solvers.base import Unsolved, Verdict
 from pivot.tests.solvers.test_closure import Copied, Line, Slippery
 
 QUICK: dict[str, Any] = {"checks": 8, "fresh": False}
@@ -79,6 +79,25 @@ class Masked(Line):
 
     def reset(self, **options: Any) -> tuple[int, dict[str, Any]]:
         return super().reset(**options)[0], self.info()
+
+
+class Shifted(Line):
+    """A row whose options choose the cell of the start."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = int(options["row"][600])
+        return self.cell, {}
+
+
+def test_levels_whose_arrays_print_equally_are_searched_separately() -> None:
+    env, rows = Certified(Shifted(), horizon=6, **QUICK), np.zeros((2, 2000), np.int8)
+    rows[1, 600] = 2
+    assert [env.reset(seed=0, options={"row": row})[1]["need"] for row in rows] == [4, 2]
+    episodes = [{"actions": [1], "horizon": 1, "options": {"row": row}} for row in (*rows, (cell for cell in ()))]
+    *answers, unusable = pivot.certify_batch(Shifted, episodes, **QUICK)
+    assert [each.certificate.before for each in answers if isinstance(each, Verdict)] == [4, 2]
+    assert isinstance(unusable, Unsolved)
 
 
 def test_an_illegal_action_costs_a_turn() -> None:
