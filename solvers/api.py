@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core import plugins
@@ -66,13 +67,15 @@ def certify(
             level, or the search hit a limit.
         PluginError: the solver does not exist.
     """
+    seconds = _seconds(time_limit)
     if not isinstance(env, str) and (callable(env) or hasattr(env, "unwrapped")):
         from .closure.certified import certify_played  # noqa: PLC0415 - imports gymnasium
 
-        return certify_played(env, actions, whole("horizon", horizon), seed=seed, rewards=rewards, **settings)
+        limited = {"max_seconds": seconds} | settings
+        return certify_played(env, actions, whole("horizon", horizon), seed=seed, rewards=rewards, **limited)
     kind, solver_settings = solver_of(env, settings)
     case = read_case(kind, initial_state, actions, horizon, steps, observations, distances, actions_per_turn)
-    answer = _answers(kind, solver_settings, [case], time_limit)[0]
+    answer = _answers(kind, solver_settings, [case], seconds)[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     return answer
@@ -104,24 +107,31 @@ def certify_batch(
         CertifyError: an argument or a field of an episode is missing or of the wrong type.
         PluginError: the solver does not exist.
     """
+    seconds = _seconds(time_limit)
     if not isinstance(env, str):
         from .closure.batch import verdicts  # noqa: PLC0415 - imports gymnasium
 
-        limit = {} if time_limit is None else {"max_seconds": time_limit}
-        return [*verdicts(env, read_trajectories(episodes), limit | settings)]
+        return [*verdicts(env, read_trajectories(episodes), {"max_seconds": seconds} | settings)]
     kind, solver_settings = solver_of(env, settings)
     cases = read_episodes(kind, episodes)
-    return _answers(kind, solver_settings, cases, time_limit)
+    return _answers(kind, solver_settings, cases, seconds)
+
+
+def _seconds(limit: float | None) -> float:
+    """Return a time limit, checked; infinite for None."""
+    if limit is None:
+        return inf
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CertifyError(f"time_limit: found {shown(limit)}, expected seconds, more than 0, or None")
+    return limit
 
 
 def _answers(
-    kind: type[Solver], settings: plugins.Settings, cases: list[Case], seconds: float | None
+    kind: type[Solver], settings: plugins.Settings, cases: list[Case], seconds: float
 ) -> list[Verdict | Unsolved]:
     """Label cases; under a time limit, raise the cap of states until the time is used up."""
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CertifyError(f"time_limit: found {shown(seconds)}, expected seconds, more than 0, or None")
     most: int | None = getattr(settings, CAP, None)
-    if seconds is None or most is None:
+    if seconds == inf or most is None:
         return kind(settings).certify(cases)
     answers: list[Verdict | Unsolved] = []
     left, cap, deadline = list(range(len(cases))), min(FIRST_CAP, most), time.monotonic() + seconds

@@ -1,5 +1,6 @@
 """Labels of live environments, afterwards and turn by turn."""
 
+import math
 import random
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pivot import Certified
 from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
+from pivot.solvers.closure import batch, certified
 from pivot.tests.solvers.test_closure import Copied, Line, Slippery
 
 QUICK: dict[str, Any] = {"checks": 8, "fresh": False}
@@ -42,6 +44,20 @@ def test_an_episode_of_a_live_environment_is_certified() -> None:
     for arguments, message in wrong:
         with pytest.raises(CertifyError, match=message):
             pivot.certify(Copied, horizon=9, **QUICK, **arguments)
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [({}, 60), ({"time_limit": None}, math.inf), ({"time_limit": 5}, 5)])
+def test_a_time_limit_reaches_the_search(limit: Any, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[float] = []
+    for module in (batch, certified):
+        search: Any = lambda env, **more: passed.append(more["max_seconds"]) or pivot.explore(env, **more)  # noqa: E731
+        monkeypatch.setattr(module, "explore", search)
+    alone = pivot.certify(Copied, actions=[1, 2], horizon=2, **QUICK, **limit)
+    assert pivot.certify_batch(Copied, [{"actions": [1, 2], "horizon": 2}], **QUICK, **limit) == [alone]
+    assert passed == [seconds, seconds]
+    for call in (partial(pivot.certify, Copied, horizon=2), partial(pivot.certify_batch, Copied, [])):
+        with pytest.raises(CertifyError, match="time_limit: found -5, expected seconds"):
+            call(time_limit=-5)
 
 
 def test_a_wrapper_reports_during_play_what_the_label_says_afterwards() -> None:
