@@ -12,10 +12,12 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from ...core.messages import THINK_TAGS, in_think_tags
 from ...environments.base import Task
 from .play import DEFAULT_RULE, Game
 
-_REPLY = re.compile(r"<action>.*?</action>", re.DOTALL | re.IGNORECASE)
+_TAG = rf"(?:{'|'.join(THINK_TAGS)})>"
+_THOUGHT = re.compile(rf"(?:\A|<{_TAG})(?:(?!<{_TAG}).)*?</{_TAG}", re.DOTALL)
 
 
 def rows(env: str, tasks: int = 100, seed: int = 0, settings: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -58,7 +60,7 @@ def compute_score(
 
     Args:
         data_source: name of the data, which is not used.
-        solution_str: the response of all turns; its replies are what stands in ``<action>`` tags.
+        solution_str: the response of all turns; its replies are the answer tags outside of closed think blocks.
         ground_truth: the level, from :func:`rows`.
         extra_info: with ``replies``, a list of whole replies, in place of those in ``solution_str``.
         rule: rule of :func:`pivot.credit`; ``none`` for no credit.
@@ -72,7 +74,7 @@ def compute_score(
     source = json.loads(ground_truth)
     game = _game(source["env"], json.dumps(source["settings"], sort_keys=True), rule)
     play = game.play(Task(**source["level"]))
-    for reply in (extra_info or {}).get("replies") or _REPLY.findall(solution_str):
+    for reply in (extra_info or {}).get("replies") or _replies(solution_str, game.kind.profile.answer_tag):
         if not play.is_over:
             play.take(reply)
     episode = play.finish()
@@ -86,6 +88,12 @@ def compute_score(
         "credit": gained,
         "turn_rewards": json.dumps(turn_rewards),
     }
+
+
+def _replies(text: str, tag: str) -> list[str]:
+    """Return the answers outside of thoughts, without the dots of the form in later prompts."""
+    answer = rf"<{tag}>(?!(?:<svg )?\.\.\.).*?</{tag}>"
+    return re.findall(answer, _THOUGHT.sub("", in_think_tags(text)), re.DOTALL | re.IGNORECASE)
 
 
 @lru_cache(maxsize=16)

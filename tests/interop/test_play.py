@@ -1,5 +1,6 @@
 """Check episodes for loops of other trainers against PIVOT's own rollouts, with replies good and bad."""
 
+import json
 import random
 from typing import Any
 
@@ -155,3 +156,14 @@ def test_the_reward_for_verl_is_that_of_the_replayed_rollout() -> None:
         assert decoded["credit"] == whole["credit"] and decoded["acc"] == whole["acc"]
         scores.add(whole["score"])
     assert len(scores) > 3
+
+
+def test_the_response_of_verl_is_read_in_the_tag_of_the_environment_outside_of_thoughts() -> None:
+    form = "<think>...</think><answer><svg ...>...</svg></answer>"
+    level = verl.rows("svg", 1)[0]["reward_model"]["ground_truth"]
+    target = json.loads(json.loads(level)["level"]["initial_state"])["target"]
+    replies = [f"<think>or <answer>x</answer></think><answer>{each}</answer>" for each in ("<svg></svg>", target)]
+    response = f"\nuser\n{form}\nassistant\n".join(replies).removeprefix("<think>")  # which ended the prompt
+    said = {"data_source": "", "ground_truth": level, "rule": "none"}
+    whole = verl.compute_score(**said, solution_str="", extra_info={"replies": replies})
+    assert verl.compute_score(**said, solution_str=response) == whole and whole["acc"] == 1
