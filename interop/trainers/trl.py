@@ -8,7 +8,6 @@ returns a list of content parts adds their pictures to the model's input. ``get_
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from datasets import Dataset
@@ -193,12 +192,17 @@ def credit_by_generation(messages: Sequence[Mapping[str, Any]], turns: Sequence[
     """Return the credit of each generation of a rollout; empty without credit.
 
     Args:
-        messages: the completion; each message of the assistant is a generation, and each of its calls takes a turn.
+        messages: the completion; each message of the assistant is a generation. A tool message with a list of parts is
+            that of a turn; a failed call, whose message is a text, takes none.
         turns: credit of every turn.
     """
-    calls = [len(each.get("tool_calls") or ()) for each in messages if each["role"] == "assistant"]
-    if turns is None or not calls:
+    ends = list[int]()
+    for each in messages:
+        if each["role"] == "assistant":
+            ends.append(ends[-1] if ends else 0)
+        elif isinstance(each["content"], list):
+            ends[-1] += 1
+    if turns is None or not ends:
         return []
-    ends = np.cumsum(calls)
     ends[-1] = len(turns)
     return [float(sum(turns[start:end])) for start, end in zip([0, *ends], ends, strict=False)]

@@ -201,10 +201,12 @@ def _runs(said: list[bool], values: list[float]) -> list[list[float]]:
 
 
 def test_turns_without_a_call_belong_to_the_last_generation() -> None:
-    call, tool = {"role": "assistant", "tool_calls": [{}]}, {"role": "tool"}
+    call, tool = {"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": []}
     both, done = {"role": "assistant", "tool_calls": [{}, {}]}, {"role": "assistant"}
     turns = [1.0, 2.0, 4.0, 8.0, 16.0]
     assert credit_by_generation([call, tool, both, tool, tool, done], turns) == [1.0, 6.0, 24.0]
     assert credit_by_generation([call, tool, both, tool, tool], turns) == [1.0, 30.0]
     assert credit_by_generation([done], turns) == [31.0]
+    failed = {"role": "tool", "content": "{'error': 'Tool move not found.'}"}
+    assert credit_by_generation([call, failed, both, tool, failed, call, tool, done], turns) == [0.0, 1.0, 2.0, 28.0]
     assert credit_by_generation([call], None) == credit_by_generation([], turns) == []
