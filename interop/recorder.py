@@ -345,9 +345,11 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
             seed if isinstance(seed, Sequence) else [None if seed is None else seed + i for i in range(self.num_envs)]
         )
         kept = {name: value for name, value in (options or {}).items() if name != "reset_mask"}
-        observations, info = self.env.reset(seed=cast(Any, seed), options=options)  # takes the mask out of the options
-        for index in map(int, np.flatnonzero(mask)):
+        chosen = list(map(int, np.flatnonzero(mask)))
+        for index in chosen:
             self._give_up(index)
+        observations, info = self.env.reset(seed=cast(Any, seed), options=options)  # takes the mask out of the options
+        for index in chosen:
             self._begin(index, observations, seeds[index], kept)
         return observations, info
 

@@ -65,12 +65,14 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
         ended = terminations | truncations
         if mode == AutoresetMode.DISABLED and ended.any():
             env.reset(options={"reset_mask": ended})
+    env.reset(seed=[4, 5, 6])  # in the middle of episodes
     env.close()
     records = _records(tmp_path / "source")
     assert len(records) > 12
     said = [turn["response"] for record in records for turn in record["turns"] if turn.get("response")]
     assert 10 < len(said) == len({*said}) <= 20, "a turn without a note has no reply of an earlier one"
-    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=["end", "rewards", "frames"])
+    require = ["end", "states", "rewards", "frames"]
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=require)
     assert result.problems == [] and result.episodes == len(records)
 
 
