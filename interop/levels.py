@@ -127,12 +127,13 @@ def _generated(kind: type[PivotEnv], config: EnvConfig, seed: int) -> Task:
 
 
 def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, state: str) -> Task:
-    level = [kind.canonical_state(state), episode.seed, episode.instruction, episode.goal_idx, episode.eval_set]
-    named = digest(level, 12)
+    canonical = kind.canonical_state(state)
+    level = canonical if issubclass(kind, GridEnv) else state  # primitiveskill's canonical text has no stages
+    named = digest([level, episode.seed, episode.instruction, episode.goal_idx, episode.eval_set], 12)
     return Task(
         task_id=episode.task_id or f"{kind.profile.name}-{config.digest()}-import-{named}",
         seed=episode.seed,
-        initial_state=kind.canonical_state(state) if issubclass(kind, GridEnv) else state,
+        initial_state=level,
         instruction=episode.instruction or getattr(kind, "instruction", ""),
         goal_idx=episode.goal_idx,
         eval_set=episode.eval_set,

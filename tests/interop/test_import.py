@@ -13,6 +13,7 @@ from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.store import Store
+from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.interop import episode as schema
 from pivot.interop import reading as importing
 from pivot.interop.jsonl import JsonlImporter
@@ -245,6 +246,17 @@ def test_one_level_has_one_text(tmp_path: Path) -> None:
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert result.problems == []
     assert pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list() == [LEVEL] * 4
+
+
+def test_a_room_may_have_two_spellings(tmp_path: Path) -> None:
+    room = NavigationEnv.make_task(NavigationConfig(), 3)
+    base = {"env": "navigation", "env_config": {"horizon": 4}, "instruction": room.instruction, "success": False}
+    spellings = [room.initial_state, json.dumps(json.loads(room.initial_state), indent=1)]
+    source = write_lines(
+        tmp_path / "source", *(episode(*["lookup"] * 4, **base, initial_state=each) for each in spellings)
+    )
+    result = pivot.import_rollouts(source, tmp_path / "store")
+    assert result.episodes == 2 and problems(tmp_path / "store") == []
 
 
 def test_null_means_absent_and_the_mark_of_utf8_is_skipped(tmp_path: Path) -> None:
