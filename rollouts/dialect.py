@@ -154,7 +154,7 @@ def read_reply(
     else:
         parts.contents = contents_of(text, dialect, tag)
         if parts.contents:
-            _read_words(parts, names, dialect, parts.contents[0], most)
+            _read_words(parts, names, dialect, parts.contents[:1], most)
             used, others = parts.actions[:most], () if dialect.container else parts.contents[1:]
             parts.dropped += [each for each in others if _is_other(each, names, dialect, used)]
     parts.dropped += parts.actions[most:]
@@ -209,9 +209,10 @@ def action_of(word: str, names: Sequence[str], dialect: Dialect) -> str | None:
     return action if action in names else None
 
 
-def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, content: str, most: int) -> None:
+def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, texts: Sequence[str], most: int) -> None:
     """Read the words up to the first that is not an action; in the environment's own grammar only that word is lost."""
-    words = words_of(content, _COMMAS if dialect.is_plain and most > 1 else dialect)
+    spelling = _COMMAS if dialect.is_plain and most > 1 else dialect
+    words = [word for text in texts for word in words_of(text, spelling)]
     for index, word in enumerate(words):
         action = action_of(word, names, dialect)
         if action is not None:
@@ -233,9 +234,9 @@ def _read_calls(parts: _Parts, names: Sequence[str], dialect: Dialect, calls: Se
         else:
             value = values.pop(next(iter(values))) if len(values) == 1 else None
         before = len(parts.actions)
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str | int) and not isinstance(text, bool):
-                _read_words(parts, names, dialect, str(text), most)
+        items = value if isinstance(value, list) else [value]
+        texts = [str(each) for each in items if isinstance(each, str | int) and not isinstance(each, bool)]
+        _read_words(parts, names, dialect, texts, most)
         if len(parts.actions) == before:
             parts.dropped.append(f"call {call.name}")
         parts.dropped += [f"{key}={each!r:.40}" for key, each in values.items() if _could_act(each, names, dialect)]

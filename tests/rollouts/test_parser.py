@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pivot.core.messages import THOUGHT_MARKS, cut_reply
 from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
-from pivot.rollouts.dialect import Dialect, read_reply
+from pivot.rollouts.dialect import Call, Dialect, read_reply
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.replies import Said, Writer
 from pivot.tests.models.thinking import FAMILIES
@@ -120,3 +120,10 @@ def test_actions_beyond_those_of_a_turn_count_as_dropped(most: int) -> None:
     words = ("up", "left", "down")
     read = read_reply(MOVES, "action", Dialect(separator="|", actions_per_turn=most), "<action>up|left|down</action>")
     assert (read.actions, read.dropped[: 3 - most]) == (words[:most], words[most:])
+
+
+def test_a_word_that_is_not_an_action_ends_a_turn_in_a_text_and_in_the_list_of_a_call() -> None:
+    words, dialect = ["up", "jump", "down"], Dialect(separator=",", actions_per_turn=3)
+    text = read_reply(MOVES, "action", dialect, f"<action>{','.join(words)}</action>")
+    call = read_reply(MOVES, "action", dialect, "", [Call("move", {"moves": words})])
+    assert (text.actions, text.dropped) == (call.actions, call.dropped) == (("up",), ("jump", "down"))
