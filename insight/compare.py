@@ -17,19 +17,20 @@ from ..core.intervals import LEAST, Estimate, Interval, difference, mean_of
 from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
+_PIVOTS = "pivots JOIN (SELECT DISTINCT episode_id, group_id FROM episodes) USING (episode_id)"
 MEASURES = {
-    "success": "SELECT env, task_id, (NOT failed)::INT AS value FROM episodes WHERE status = 'complete'",
-    "return": "SELECT env, task_id, episode_return AS value FROM episodes WHERE status = 'complete'",
-    "all-fail groups": "SELECT env, task_id, all_fail::INT AS value FROM groups",
-    "σ = 0 groups": "SELECT env, task_id, sigma0::INT AS value FROM groups",
-    "pivot step": "SELECT env, task_id, pivot_step AS value FROM pivots",
-    "slack at the pivot": "SELECT env, task_id, slack AS value FROM pivots WHERE slack IS NOT NULL",
-    "turns after the pivot": "SELECT env, task_id, lead AS value FROM pivots",
-    "labels accepted": "SELECT env, task_id, accepted::INT AS value FROM failures",
+    "success": "SELECT env, group_id, (NOT failed)::INT AS value FROM episodes WHERE status = 'complete'",
+    "return": "SELECT env, group_id, episode_return AS value FROM episodes WHERE status = 'complete'",
+    "all-fail groups": "SELECT env, group_id, all_fail::INT AS value FROM groups",
+    "σ = 0 groups": "SELECT env, group_id, sigma0::INT AS value FROM groups",
+    "pivot step": f"SELECT env, group_id, pivot_step AS value FROM {_PIVOTS}",
+    "slack at the pivot": f"SELECT env, group_id, slack AS value FROM {_PIVOTS} WHERE slack IS NOT NULL",
+    "turns after the pivot": f"SELECT env, group_id, lead AS value FROM {_PIVOTS}",
+    "labels accepted": "SELECT env, group_id, accepted::INT AS value FROM failures",
 }
 """Compared measures, each as a query of one value per episode, group or failure. Shares of failure modes are added."""
-_MODES = "SELECT env, task_id, failure_mode FROM pivots"
-_LEVELS = "SELECT env, task_id, md5(concat_ws(chr(10), initial_state, instruction)) FROM episodes"
+_MODES = f"SELECT env, group_id, failure_mode FROM {_PIVOTS}"
+_LEVELS = "SELECT env, group_id, md5(concat_ws(chr(10), initial_state, instruction)) FROM episodes"
 AMOUNTS = frozenset({"return", "pivot step", "slack at the pivot"})
 """Measures that are amounts, not shares."""
 
@@ -126,20 +127,20 @@ def measured(root: Address) -> dict[str, Measured]:
         def rows(select: str) -> list[tuple[Any, ...]]:
             return run_query(root, connection, f"{select} GROUP BY ALL ORDER BY ALL")[1]
 
-        levels = {(env, task): level for env, task, level in rows(_LEVELS)}
+        levels = {(env, group): level for env, group, level in rows(_LEVELS)}
         sums: dict[str, dict[str, Sums]] = {env: {} for env, _ in levels}
 
-        def add(env: str, name: str, task: str, total: float, count: int) -> None:
+        def add(env: str, name: str, group: str, total: float, count: int) -> None:
             of_level = sums[env].setdefault(name, {})
-            before, number = of_level.get(levels[env, task], (0.0, 0))
-            of_level[levels[env, task]] = (before + total, number + count)
+            before, number = of_level.get(levels[env, group], (0.0, 0))
+            of_level[levels[env, group]] = (before + total, number + count)
 
         for name, values in MEASURES.items():
-            for env, task, total, count in rows(f"SELECT env, task_id, sum(value)::DOUBLE, count(*) FROM ({values})"):
-                add(env, name, task, total, count)
-        modes = rows(f"SELECT env, failure_mode, task_id, count(*) FROM ({_MODES})")
-    for env, mode, task, count in modes:
-        add(env, f"mode {mode}", task, float(count), 0)
+            for env, group, total, count in rows(f"SELECT env, group_id, sum(value)::DOUBLE, count(*) FROM ({values})"):
+                add(env, name, group, total, count)
+        modes = rows(f"SELECT env, failure_mode, group_id, count(*) FROM ({_MODES})")
+    for env, mode, group, count in modes:
+        add(env, f"mode {mode}", group, float(count), 0)
     for measures in sums.values():
         for name in [name for name in measures if name.startswith("mode ")]:
             counts = measures["pivot step"]

@@ -1,5 +1,6 @@
 """Comparison of two stores: correct numbers and signs, intervals with the stated coverage, and the gain of pairing."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,12 @@ def test_tasks_of_one_level_are_summed(tmp_path: Path) -> None:
     lake = compare.measured(tmp_path)["frozenlake"]
     assert len(lake.levels) < 16
     assert sum(count for _, count in lake.sums("return").values()) == 16 * 8
+
+
+def test_instructions_of_one_room_are_levels(tmp_path: Path) -> None:
+    pivot.build({"environments": {"navigation": {"tasks": 2}}, "rollouts": 2}, tmp_path / "first")
+    (pivots,) = pivot.query(tmp_path / "first", "SELECT count(*) FROM pivots").row(0)
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    rooms = compare.measured(tmp_path)["navigation"]
+    assert len(rooms.levels) == 2
+    assert sum(count for _, count in rooms.sums("pivot step").values()) == 2 * pivots > 0
