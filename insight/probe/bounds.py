@@ -28,7 +28,7 @@ from ...rollouts.base import Batch, Episode, Status, TaskRollouts, episode_id
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .records import BOUND, BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
-from .shard import Planned, RollbackPolicy
+from .shard import Planned, RollbackPolicy, ShardDone
 
 RULE_OF_THREE = 3.0
 """-ln(0.05), rounded up: with a chance above 3/n, n failures in a row have a probability below 5 %."""
@@ -189,7 +189,7 @@ def run_of(store: Store, policy: PartConfig | None) -> Run:
 
 def bound_shard(
     root: Address, config: RunConfig, settings: ProbeSettings, policy: PartConfig | None, shard: Shard
-) -> ShardResult:
+) -> ShardDone:
     """Bound the failures of one shard, and write a row for each; an interruption keeps the finished retries.
 
     Args:
@@ -207,10 +207,11 @@ def bound_shard(
     player = _Resampling(run.policy(), {})
     files = BoundFiles(store, shard, settings, player.config_for(shard.env))
     work = _Work(run, settings, player, _failures_of(store, shard, settings, files.earlier()))
+    before = work.played
 
-    def write() -> ShardResult:
-        rows = [work.row(failure) for failure in work.failures]
-        return files.write(Pending(files.inputs()), files.product(rows))
+    def write() -> ShardDone:
+        result = files.write(Pending(files.inputs()), files.product([work.row(failure) for failure in work.failures]))
+        return ShardDone(shard, result.files, work.played, work.played - before)
 
     try:
         work.play()
@@ -229,6 +230,11 @@ class _Work:
     policy: _Resampling
     failures: Sequence[_Failure]
     checkers: dict[str, PivotEnv] = field(default_factory=dict[str, PivotEnv])
+
+    @property
+    def played(self) -> int:
+        """Number of finished retries."""
+        return sum(failure.search.played for failure in self.failures)
 
     def is_over(self, failure: _Failure) -> bool:
         """Return whether no retry of a failure is left to begin."""

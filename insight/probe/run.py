@@ -13,7 +13,7 @@ from typing import Any
 from ...core import admission
 from ...core.errors import ConfigError
 from ...core.progress import Reporter
-from ...core.storage import Address, FileRecord
+from ...core.storage import Address
 from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
 from ...datasets.store.schema import LABELS
@@ -25,19 +25,9 @@ from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .bounds import bound_shard, run_of
 from .rates import probe_settings
 from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
-from .shard import ShardProbe, rollback_policy
+from .shard import ShardDone, ShardProbe, rollback_policy
 
 STAGE = "probe"
-
-
-@dataclass(frozen=True, slots=True)
-class ShardDone:
-    """Summary of one shard; small, so that it can travel between processes."""
-
-    shard: Shard
-    files: dict[str, FileRecord]
-    retries: int
-    played: int
 
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
@@ -89,12 +79,11 @@ def probe_store(
         arguments = [(locked, store.config, settings, shard) for shard in shards]
         run = starmap if store.run.served else stream or starmap
         done: list[ShardDone] = list(_reported(STAGE, run(probe_shard, arguments), reporter, failures))
-        files = {name: record for each in done for name, record in each.files.items()}
         if BOUND in settings.arms:
             run = starmap if run_of(store, policy).served else stream or starmap  # a served policy: shard by shard
             bounds = [(store.root, store.config, settings, policy, shard) for shard in shards]
-            for result in _reported(BOUND, run(bound_shard, bounds), reporter, failures):
-                files |= result.files
+            done += _reported(BOUND, run(bound_shard, bounds), reporter, failures)
+        files = {name: record for each in done for name, record in each.files.items()}
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))

@@ -231,6 +231,16 @@ UNASKED = "the policy's model gave no answer when it was asked for a hint"
 UNPLAYED = "not played yet: the probe was stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class ShardDone:
+    """Summary of one shard; small, so that it can travel between processes."""
+
+    shard: Shard
+    files: dict[str, FileRecord]
+    retries: int
+    played: int
+
+
 class ShardProbe:
     """The retries of one shard."""
 

@@ -323,8 +323,11 @@ def test_an_interrupted_search_keeps_its_retries(built: Path, tmp_path: Path, mo
     played = sum(row.retries for row in kept.values())
     assert played > 0 and not all(row.is_over for row in kept.values())
     policy = {"name": "scripted", "options": _skilled(20.0)}
-    pivot.probe(tmp_path / "copy", {"arms": ["bound"], "certified": True, "retries": 4}, policy=policy, workers=1)
+    settings = {"arms": ["bound"], "certified": True, "retries": 4}
+    result = pivot.probe(tmp_path / "copy", settings, policy=policy, workers=1)
     rows = _rows(tmp_path / "copy")
+    total = sum(row.retries for row in rows.values())
+    assert result == ProbeResult(total, total - played)
     assert all(row.is_over for row in rows.values()) and pivot.verify(tmp_path / "copy").problems == []
     assert all(rows[name].retries >= row.retries and rows[name].proven >= row.proven for name, row in kept.items())
 
