@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
-from ...core.errors import PivotError
+from ...core.errors import ConfigError, PivotError
 from ...core.identity import canonical_json, digest
 from ...core.records import from_row, to_row
 from ...core.storage import Address
@@ -143,8 +143,6 @@ class _Resampling(RollbackPolicy):
 class BoundFiles(ShardFiles):
     """File of the bounds of one shard."""
 
-    settings: ProbeSettings
-    policy_config: Mapping[str, Any]
     title: ClassVar[str] = BOUND
 
     @property
@@ -153,12 +151,11 @@ class BoundFiles(ShardFiles):
         return f"{RECEIPTS}/bounds/{self.shard.stem}.json"
 
     def inputs(self) -> str:
-        """Return the digest of everything that affects the rows, except the choice of failures."""
+        """Return the digest of the episodes; searches continue under other settings."""
         manifest = self.store.manifest()
         names = [self.store.table_file(schema, self.shard) for schema in (EPISODES, STEPS)]
-        search = {"version": VERSION, "retries": self.settings.retries, "budget": self.settings.budget}
         files = [manifest[name].sha256 for name in names if name in manifest]
-        return digest({**search, "policy": self.policy_config, "files": files})
+        return digest({"version": VERSION, "files": files})
 
     def earlier(self) -> dict[str, Bound]:
         """Return the rows of an earlier run by failure."""
@@ -187,6 +184,23 @@ def run_of(store: Store, policy: PartConfig | None) -> Run:
     return store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
 
 
+def refuse_other_policy(store: Store, policy: PartConfig | None) -> None:
+    """Refuse to continue searches of another policy: the bound on a chance counts the retries of one.
+
+    Raises:
+        ConfigError: another policy played the stored retries.
+    """
+    player = _Resampling(run_of(store, policy).policy(), {})
+    for shard in store.config.shards():
+        config = canonical_json(player.config_for(shard.env))
+        for row in BoundFiles(store, shard).earlier().values():
+            if row.retries and (row.policy, row.policy_config) != (player.name, config):
+                raise ConfigError(
+                    f"{store.root} holds retries in the arm {BOUND} by the policy {row.policy} {row.policy_config}, "
+                    f"not by {player.name} {config}; ask for that one with --policy, or delete its folder probe"
+                )
+
+
 def bound_shard(
     root: Address, config: RunConfig, settings: ProbeSettings, policy: PartConfig | None, shard: Shard
 ) -> ShardDone:
@@ -205,7 +219,7 @@ def bound_shard(
     store = Store(root, config)
     run = run_of(store, policy)
     player = _Resampling(run.policy(), {})
-    files = BoundFiles(store, shard, settings, player.config_for(shard.env))
+    files = BoundFiles(store, shard)
     work = _Work(run, settings, player, _failures_of(store, shard, settings, files.earlier()))
     before = work.played
 
@@ -339,7 +353,8 @@ def _failures_of(store: Store, shard: Shard, settings: ProbeSettings, earlier: M
     labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
     for row in store.read(EPISODES, shard).to_pylist():
         certificate = (labels.get(row["episode_id"]) or {}).get("certificate")
-        if not row["failed"] or (certificate and certificate["kind"] == "exact" and not settings.certified):
+        chosen = settings.certified or row["episode_id"] in earlier
+        if not row["failed"] or (certificate and certificate["kind"] == "exact" and not chosen):
             continue
         mine = steps[row["episode_id"]]
         task = Task(**{name: row[name] for name in _TASK_FIELDS})

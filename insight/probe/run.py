@@ -22,7 +22,7 @@ from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
-from .bounds import bound_shard, run_of
+from .bounds import bound_shard, refuse_other_policy, run_of
 from .rates import probe_settings
 from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .shard import ShardDone, ShardProbe, rollback_policy
@@ -67,6 +67,8 @@ def probe_store(
     with store.storage.lock() as locked:
         store = Store(locked, store.config)
         _refuse_to_drop(store, settings)
+        if BOUND in settings.arms:
+            refuse_other_policy(store, policy)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
         shards = store.config.shards()

@@ -302,6 +302,17 @@ def test_bounds_are_proven_and_never_above_the_certificate(built: Path, tmp_path
         pivot.probe(root, policy={"name": "scripted"})
 
 
+def test_stored_bounds_are_continued_by_the_same_policy_alone(built: Path, tmp_path: Path) -> None:
+    root, rows = _probed(built, tmp_path, budget=6)
+    policy = {"name": "scripted", "options": _skilled(20.0)}
+    pivot.probe(root, {"arms": ["bound"], "retries": 4, "budget": 5}, policy=policy, workers=1)
+    assert _rows(root) == rows
+    with pytest.raises(ConfigError, match="by the policy scripted"):
+        pivot.probe(root, {"arms": ["bound"]})
+    pivot.probe(root, {"arms": ["bound"], "budget": 8}, policy=policy, workers=1)
+    assert {row.retries - rows[name].retries for name, row in _rows(root).items()} == {2}
+
+
 def test_exact_labels_need_no_bound(built: Path, tmp_path: Path) -> None:
     assert _probed(built, tmp_path, certified=False)[1] == {}
 
