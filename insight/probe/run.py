@@ -110,12 +110,14 @@ def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | N
     unknown = [name for name in settings.arms if name not in names]
     if unknown:
         raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(names)}")
-    if policy is not None and {*settings.arms} != {BOUND}:
-        raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; ask for --arm {BOUND}")
+    if policy is not None and BOUND not in settings.arms:
+        raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; add --arm {BOUND}")
     store = Store.open(root)
     store.check_files()
     admission.require(store.config.code)
     run_of(store, policy).policy().check()
+    if {*settings.arms} != {BOUND}:
+        store.run.policy().check()
     _refuse_to_drop(store, settings)
     return store
 

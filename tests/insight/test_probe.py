@@ -309,8 +309,9 @@ def test_stored_bounds_are_continued_by_the_same_policy_alone(built: Path, tmp_p
     assert _rows(root) == rows
     with pytest.raises(ConfigError, match="by the policy scripted"):
         pivot.probe(root, {"arms": ["bound"]})
-    pivot.probe(root, {"arms": ["bound"], "budget": 8}, policy=policy, workers=1)
+    pivot.probe(root, {"arms": ["no_hint", "bound"], "budget": 8}, policy=policy, workers=1)
     assert {row.retries - rows[name].retries for name, row in _rows(root).items()} == {2}
+    assert not probe_rows(Store.open(root))["policy_config"].str.contains("blunder").any()
 
 
 def test_exact_labels_need_no_bound(built: Path, tmp_path: Path) -> None:
@@ -345,8 +346,9 @@ def test_an_interrupted_search_keeps_its_retries(built: Path, tmp_path: Path, mo
 
 def test_imported_failures_are_bounded_by_another_policy(built: Path, tmp_path: Path) -> None:
     pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
-    with pytest.raises(PluginError, match="cannot be played again"):
-        pivot.probe(tmp_path / "store", {"arms": ["bound"], "certified": True})
+    for arms, policy in ((["bound"], None), (["bound", "no_hint"], {"name": "scripted"})):
+        with pytest.raises(PluginError, match="cannot be played again; read"):
+            pivot.probe(tmp_path / "store", {"arms": arms, "certified": True}, policy=policy)
     root, rows = _probed(tmp_path / "store", tmp_path, retries=2)
     assert any(row.proven for row in rows.values()) and pivot.verify(root).problems == []
 
