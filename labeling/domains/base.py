@@ -77,7 +77,7 @@ class Failure:
     def is_lost_for_good(self) -> bool:
         """Whether the certificate proves that nothing leads to the goal after the pivot step, and did before."""
         certificate = self.verdict.certificate
-        return certificate.kind == "exact" and certificate.before is not None and certificate.after is None
+        return certificate.kind == "exact" and certificate.before is not None and certificate.reachable_after is False
 
     def measure(self, value: float | None) -> str:
         """Return a measurement in the notation of the log."""
@@ -187,7 +187,7 @@ def exact_facts(failure: Failure) -> list[Statement]:
     (before, after), (turns, rest) = (certificate.before or 0, certificate.after), failure.turns
     within = statement("goal_within", step=step, actions=count(before, "action"), turns=turns)
     if after is None:
-        return [statement("lost_for_good", step=step), within]
+        return [*([statement("lost_for_good", step=step)] if failure.is_lost_for_good else []), within]
     return [statement("goal_far", step=step, actions=count(after, "action"), turns=rest), within]
 
 

@@ -12,7 +12,7 @@ from ...core.plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..statements import Choice
 
-VERSION = "8"
+VERSION = "9"
 """Version of choices and wordings; any change of a text raises it."""
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -197,6 +198,11 @@ def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
     (action,) = offer.actions
     assert request.verdict.witness is not None
     assert (action.kind, dict(action.values)["instead"]) == ("take", request.verdict.witness[0])
+    unknown = replace(request.verdict, certificate=replace(request.verdict.certificate, reachable_after=None))
+    undecided = domain_of("elsewhere").offer(Failure(request.profile, request.episode, unknown))
+    for part, kind in ((offer.signs, "look_ahead"), (offer.facts, "lost_for_good")):
+        assert kind in [each.kind for each in part]
+    assert not {"look_ahead", "lost_for_good"} & {each.kind for each in (*undecided.signs, *undecided.facts)}
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

@@ -76,7 +76,7 @@ def test_labels_carry_the_verdict_and_say_who_wrote_them(batches: list[list[Fail
             )
             assert (made.solver, made.solver_version) == (solver.name, solver.version)
             assert made.solver_config == canonical_json(solver.config) and made.teacher == "template"
-            assert json.loads(made.teacher_config or "") == {"is_stand_in": True, "version": "8"}
+            assert json.loads(made.teacher_config or "") == {"is_stand_in": True, "version": "9"}
             assert made.prompt == analyzer_prompt(profile, episode)
             assert made.prompt_hash == made.prompt.prompt_hash
             assert list(made.image_hashes) == list(episode.frame_ids[:-1])
