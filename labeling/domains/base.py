@@ -70,8 +70,9 @@ class Failure:
 
     @property
     def changed_nothing(self) -> bool:
-        """Whether a usable action at the pivot step had no effect, according to the log."""
-        return self.is_usable and self.episode.infos[self.step].get("moved") is False
+        """Whether a usable action at the pivot step had no effect, according to the log; a rotation moves nothing."""
+        info = self.episode.infos[self.step]
+        return self.is_usable and info.get("moved") is False and info.get("last_action_success") is not True
 
     @property
     def is_lost_for_good(self) -> bool:

@@ -16,11 +16,11 @@ from ...core.messages import PromptMessages
 from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
-from ..domains import domain_of
+from ..domains import Failure, domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..target import target_mode
 
-VERSION = "8"
+VERSION = "9"
 """Version of the template and of the statements that it offers; any change of a text raises it."""
 
 SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"
@@ -160,8 +160,8 @@ def _action(request: GuidanceRequest) -> str:
     submission = episode.submission_outcomes[step] if episode.submission_outcomes else None
     if submission not in (None, "ok"):
         return f"{action} (it was not drawn: {submission})"
-    moved = episode.infos[step].get("moved")
-    return f"{action} (it changed nothing)" if moved is False else action
+    is_idle = Failure(request.profile, episode, request.verdict).changed_nothing
+    return f"{action} (it changed nothing)" if is_idle else action
 
 
 def _turns(count: int) -> str:

@@ -7,7 +7,9 @@ import pytest
 from pivot.environments.navigation import NavigationEnv
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.domains import Failure, domain_of
+from pivot.labeling.label import guidance_request
 from pivot.labeling.target import target_modes
+from pivot.labeling.writers import prompt
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
 from pivot.tests.labeling.episodes import failed
@@ -54,6 +56,14 @@ def test_without_a_distance_on_both_sides_nothing_says_that_the_target_came_no_n
     case = replace(case, steps=log)
     answer = verdict(case)
     assert answer.pivot_step == 22 and "no_nearer" not in kinds(case, answer)[0]
+
+
+def test_a_rotation_that_succeeds_changed_something() -> None:
+    case = printed_episode()
+    for worked in (True, False):
+        steps = [{**each, "moved": False, "last_action_success": worked} for each in case.steps]
+        request = guidance_request(PROFILE, failed("navigation", replace(case, steps=steps)), verdict(case))
+        assert any("it changed nothing" in each for each in prompt.facts(request)) is not worked
 
 
 def test_everything_offered_about_random_walks_is_true() -> None:
