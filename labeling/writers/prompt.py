@@ -138,9 +138,9 @@ def facts(request: GuidanceRequest) -> list[str]:
     ]
     sentences += _amounts(certificate.unit, certificate.before, certificate.after, request)
     sentences += words.background(episode, step)
-    if verdict.infeasible_at_start:
+    if verdict.infeasible_at_start and certificate.kind in ("exact", "lower_bound"):
         sentences.append("No action at any step could have reached the goal in the turns that were given.")
-    if verdict.fallback:
+    if verdict.fallback and certificate.kind == "exact":
         sentences.append("No single action was fatal; the log ended while the goal was still within reach.")
     if verdict.witness:
         sentences.append(f"A plan that still worked from step {step} begins with: {verdict.witness[0]}.")
@@ -183,9 +183,9 @@ def _amounts(unit: str, before: float | None, after: float | None, request: Guid
             f"{after:g}, with {_turns(certificate.budget_after)} left."
         ]
     left = f"Turns left before step {step}: {certificate.budget_before}; after it: {certificate.budget_after}."
-    if certificate.reachable_after is False:
-        needed = "no number of actions is enough"
-    else:
-        needed = "not known" if after is None else f"{after:g} {unit}"
-    was = "out of reach" if before is None else f"{before:g} {unit}"
+    least = "at least " if certificate.kind == "lower_bound" else ""
+    is_open = certificate.reachable_after is None
+    was, needed = ("not known",) * 2 if is_open else ("out of reach", "no number of actions is enough")
+    was = was if before is None else f"{least}{before:g} {unit}"
+    needed = needed if after is None else f"{least}{after:g} {unit}"
     return [left, f"Needed before step {step}: {was}; needed after it: {needed}."]

@@ -58,12 +58,13 @@ def test_without_a_distance_on_both_sides_nothing_says_that_the_target_came_no_n
     assert answer.pivot_step == 22 and "no_nearer" not in kinds(case, answer)[0]
 
 
-def test_a_rotation_that_succeeds_changed_something() -> None:
+def test_a_teacher_reads_neither_a_rotation_as_idle_nor_a_bound_as_exact() -> None:
     case = printed_episode()
     for worked in (True, False):
         steps = [{**each, "moved": False, "last_action_success": worked} for each in case.steps]
         request = guidance_request(PROFILE, failed("navigation", replace(case, steps=steps)), verdict(case))
         assert any("it changed nothing" in each for each in prompt.facts(request)) is not worked
+    assert "Needed before step 22: at least 3 turns; needed after it: at least 3 turns." in prompt.facts(request)
 
 
 def test_everything_offered_about_random_walks_is_true() -> None:

@@ -150,6 +150,8 @@ def test_a_start_with_too_few_turns() -> None:
     assert [each.kind for each in (offer.facts[0], *offer.actions)] == ["stages_at_start", "serve"]
     blind = request(log("place", [(BOTH, 3)] * 2, horizon=2), "place").offer
     assert [each.kind for each in blind.actions] == ["too_many"]
+    for case in (log("place", [(BOTH, 3)] * 2, horizon=2), log("place", [(BOTH, 0)] * 6)):  # hopeless; all achieved
+        assert not [fact for fact in facts(request(case, "place")) if fact.startswith("No ")]
 
 
 def test_everything_offered_about_random_logs_is_true() -> None:
