@@ -15,9 +15,10 @@ from typing import Any
 from ..collage import TARGET_LABEL, episode_tiles, grid_shape
 from ..core.identity import digest
 from ..core.messages import PromptMessages
+from ..core.plugins import Settings
 from ..environments.base import EnvProfile
 from .action_log import FLOAT_DECIMALS, LogDetail, action_log
-from .domains import domain_of
+from .domains import Domain, domain_of
 from .episode import FailedEpisode
 from .target import FIELDS, Vocabulary, target_modes
 
@@ -67,6 +68,7 @@ _RELY = {
 @lru_cache(maxsize=4096)
 def _opening(
     profile: EnvProfile,
+    words: Domain,
     num_steps: int,
     horizon: int,
     instruction: str,
@@ -75,7 +77,6 @@ def _opening(
     inside: tuple[int, ...] = (),
 ) -> str:
     """Everything above the log: equal for episodes of one length, budget and instruction."""
-    words = domain_of(profile.name)
     last = num_steps - 1
     modes = target_modes(profile, vocabulary)
     meanings = [f"- {each}: {meaning}" if (meaning := words.meaning(each)) else f"- {each}" for each in modes]
@@ -126,6 +127,7 @@ def analyzer_text(
     vocabulary: Vocabulary = "certificate",
     log: LogDetail = "full",
     decimals: int = FLOAT_DECIMALS,
+    settings: Settings | None = None,
 ) -> str:
     """Return the text part of the prompt; the episode has at least one step.
 
@@ -135,9 +137,11 @@ def analyzer_text(
         vocabulary: whose words for failure modes the answer is to use.
         log: what the log shows of each step.
         decimals: how many of a measurement it shows.
+        settings: those of the solver that labels the episode; the default ones if missing.
     """
     inside = tuple(map(len, episode.inside))
-    opening = _opening(profile, episode.num_steps, episode.horizon, episode.instruction, vocabulary, log, inside)
+    words, instruction = domain_of(profile.name, settings), episode.instruction
+    opening = _opening(profile, words, episode.num_steps, episode.horizon, instruction, vocabulary, log, inside)
     fields = profile.log_fields if log == "full" else ()
     return opening + action_log(fields, episode.actions, episode.infos, decimals)
 
@@ -148,12 +152,13 @@ def analyzer_prompt(
     vocabulary: Vocabulary = "certificate",
     log: LogDetail = "full",
     decimals: int = FLOAT_DECIMALS,
+    settings: Settings | None = None,
 ) -> PromptMessages:
     """Render the Analyzer prompt of an episode: the collage, named by the ids of its tiles, then the text."""
     tiles = list(episode_tiles(profile.tiles, episode.frame_ids, episode.inside).frames)
     content = [
         {"type": "image", "collage_of": tiles},
-        {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals)},
+        {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals, settings)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
     return PromptMessages(digest(messages), f"analyzer.{profile.name}", VERSIONS[log], messages)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ..core.contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
 from ..core.messages import Call, PromptMessages
-from ..core.plugins import WORD, Plugin
+from ..core.plugins import WORD, Plugin, Settings
 from ..core.records import Stored
 from ..environments.base import EnvProfile
 from ..solvers.base import Certificate, Solver, Verdict
@@ -139,6 +139,8 @@ class GuidanceRequest:
     """Encoded pictures by frame id, at least those of the episode; empty for a teacher without ``needs_pictures``."""
     decimals: int = FLOAT_DECIMALS
     """Decimals of measurements in the log of this episode; see :func:`.action_log.log_decimals`."""
+    settings: Settings | None = None
+    """Settings of the solver; None for the default ones."""
 
 
 EMPTY = "empty"

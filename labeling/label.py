@@ -12,6 +12,7 @@ from ..core import plugins
 from ..core.errors import StoreError
 from ..core.identity import canonical_json
 from ..core.messages import PromptMessages
+from ..core.plugins import Settings
 from ..environments.base import EnvProfile
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .action_log import LogDetail, log_decimals
@@ -94,6 +95,8 @@ class Certified:
     """Number of decimals of the measurements in its log."""
     offer: Offer | None
     """The checked statements about the failure; None without a verdict."""
+    settings: Settings | None
+    """Settings of the solver; None without typed ones."""
 
 
 def certify_episodes(
@@ -105,13 +108,14 @@ def certify_episodes(
     cases = [episode.case() for episode in episodes]
     answers = solver.certify(cases)
     certified: list[Certified] = []
+    settings: Settings | None = getattr(solver, "settings", None)  # a solver may have a config of its own instead
     for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
         profile = profile_under(plugins.load("environments", episode.env).profile, episode.env_config)
-        prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals)
+        prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals, settings)
         offer = None
         if isinstance(answer, Verdict):
             offer = domain_of(episode.env).offer(Failure(profile, episode, answer, decimals))
-        certified.append(Certified(episode, profile, answer, prompt, decimals, offer))
+        certified.append(Certified(episode, profile, answer, prompt, decimals, offer, settings))
     return certified
 
 
@@ -121,7 +125,8 @@ def guidance_requests(
     """Return the requests to a teacher by the index of the episode; one without a verdict gets no guidance."""
     return {
         index: GuidanceRequest(
-            each.profile, each.episode, each.answer, each.prompt, each.offer, vocabulary, frames, each.decimals
+            *(each.profile, each.episode, each.answer, each.prompt, each.offer),
+            *(vocabulary, frames, each.decimals, each.settings),
         )
         for index, each in enumerate(certified)
         if isinstance(each.answer, Verdict) and each.offer is not None

@@ -12,6 +12,7 @@ from typing import ClassVar
 from ...core import plugins
 from ...core.contracts import Answer, Contract, Terms
 from ...core.data import load_data
+from ...core.plugins import Settings
 from ...environments.base import EnvProfile, actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..action_log import FLOAT_DECIMALS, number_text
@@ -122,6 +123,11 @@ class Domain(Contract):
     wordings: Mapping[str, tuple[str, ...]] = {}
     """Sentences by kind of statement, in addition to the general ones."""
 
+    def under(self, settings: Settings) -> "Domain":
+        """Return the domain for labels of a solver with these settings; itself if no text depends on them."""
+        del settings
+        return self
+
     def meaning(self, mode: str) -> str:
         """Return the one-line meaning of ``mode``; empty if there is none."""
         return self.meanings.get(mode) or GENERAL_MEANINGS.get(mode, "")
@@ -163,13 +169,18 @@ class Domain(Contract):
 _GENERAL = Domain()
 
 
-def domain_of(env: str) -> Domain:
+def domain_of(env: str, settings: Settings | None = None) -> Domain:
     """Return the domain of an environment; the general one if no domain is registered under its name.
+
+    Args:
+        env: the environment.
+        settings: those of the solver, for the pivot's and the modes' texts; the default ones if missing.
 
     Raises:
         PluginError: the registered domain cannot be used.
     """
-    return plugins.load("domains", env) if env in plugins.names("domains") else _GENERAL
+    domain: Domain = plugins.load("domains", env) if env in plugins.names("domains") else _GENERAL
+    return domain if settings is None else domain.under(settings)
 
 
 def general_signs(failure: Failure) -> list[Statement]:

@@ -1,7 +1,11 @@
 """Navigation: metres to the target, blocked moves, rotations."""
 
 import re
+from functools import lru_cache
 
+from ...core.data import load_data
+from ...core.plugins import Settings
+from ...solvers.navigation.solver import NavigationSettings
 from ..claims import claimed
 from ..statements import Statement, statement
 from .base import Domain, Failure, exact_facts, general_actions, general_facts, read_texts, reply_action
@@ -14,7 +18,22 @@ _REACHED = re.compile(
 class NavigationDomain(Domain):
     """Wording and statements about navigation."""
 
-    pivot, advice, log_advice, meanings, wordings = read_texts("navigation")
+    _, _, log_advice, _, wordings = read_texts("navigation")
+
+    def __init__(self, settings: NavigationSettings | None = None) -> None:
+        """Fill the solver's settings into the texts."""
+        settings = settings or NavigationSettings()
+        texts, values = load_data(__file__, "navigation.yaml"), settings.model_dump()
+        values["length"] = "half a metre" if settings.step == 0.5 else f"{settings.step:g} m"
+        values["span"] = "five" if settings.window == 5 else settings.window
+        self.pivot = texts["pivots"][settings.pivot_rule].format(**values)
+        self.advice = texts["advice"].format(**values)
+        self.meanings = {mode: text.format(**values) for mode, text in texts["meanings"].items()}
+
+    def under(self, settings: Settings) -> Domain:
+        """Return the domain for the settings of a solver; see the base class."""
+        is_own = isinstance(settings, NavigationSettings)
+        return _under(settings) if is_own else self  # pyright: ignore[reportArgumentType] - frozen, so hashable
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
@@ -75,4 +94,5 @@ def _was_no_gain(failure: Failure) -> bool:
     return measured and (facts.raw_after or 0.0) >= (facts.raw_before or 0.0)
 
 
+_under = lru_cache(maxsize=64)(NavigationDomain)
 DOMAIN = NavigationDomain()

@@ -126,7 +126,7 @@ def facts(request: GuidanceRequest) -> list[str]:
     certificate, step = verdict.certificate, verdict.pivot_step
     task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
     word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
-    words = domain_of(episode.env)
+    words = domain_of(episode.env, request.settings)
     sentences = [f"Task: {task}"]
     if instruction and instruction != task:
         sentences.append(f"Instruction of this episode: {instruction}")

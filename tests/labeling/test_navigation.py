@@ -7,7 +7,7 @@ import pytest
 from pivot.environments.navigation import NavigationEnv
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.domains import Failure, domain_of
-from pivot.labeling.label import guidance_request
+from pivot.labeling.label import certify_episodes, guidance_request, guidance_requests
 from pivot.labeling.target import target_modes
 from pivot.labeling.writers import prompt
 from pivot.solvers.base import Case, Verdict
@@ -32,6 +32,17 @@ def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
     for words in ("half a metre", "within 1.5 m", "dist can be trusted", "0.1 m over the five steps"):
         assert words in text
     assert target_modes(PROFILE, "paper") == PROFILE.failure_modes
+
+
+def test_prompts_state_the_settings_of_the_solver() -> None:
+    options = {"threshold": 1.0, "step": 0.25, "window": 3, "eps": 0.4}
+    certified = certify_episodes([failed("navigation", printed_episode())], NavigationSolver(**options))
+    (request,) = guidance_requests(certified, "certificate", {}).values()
+    for words in ("0.25 m each", "within 1 m of", "0.4 m over the 3 steps"):
+        assert words in str(certified[0].prompt.messages)
+    assert "0.25 m each" in prompt.guidance_text(request)
+    rules = [NavigationSolver(pivot_rule=rule).settings for rule in ("budget", "earliest_event", "exact")]
+    assert len({domain_of("navigation", each).pivot for each in rules}) == 3
 
 
 def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:

@@ -19,7 +19,7 @@ from ...core.identity import below, derive_seed
 from ...core.images import container_format, decode
 from ...core.progress import Reporter
 from ...core.storage import open_storage
-from ...datasets.store.config import environment, solver_type
+from ...datasets.store.config import environment, solver_settings, solver_type
 from ...datasets.store.splits import TRAIN, VALIDATION
 from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
@@ -29,6 +29,7 @@ from ...solvers.base import Solver
 from .baselines import SILENT, measure_baselines
 from .controls import true_reply
 from .episodes import (
+    SOLVERS,
     Certified,
     Twins,
     check_ready,
@@ -330,10 +331,6 @@ SHAPES: dict[Question, str] = {
     "credit": '{"reach": [<one number from 0 to 1 per step>]}',
 }
 """Shape of the reply by question."""
-PIVOTS = {
-    "navigation": "the first step after which the target could not be reached any more in the turns that were left"
-}
-"""Meaning of the pivot where the benchmark's solver does not follow the domain's words."""
 
 
 def prompt_text(
@@ -395,14 +392,13 @@ def _asked(
     profile: EnvProfile, question: Question, steps: int, step: int | None, choices: tuple[str, ...]
 ) -> list[str]:
     """Return the question and the first of its constraints."""
-    words = domain_of(profile.name)
+    words = domain_of(profile.name, solver_settings(profile.name, SOLVERS.get(profile.name, {})))
     if question == "locate":
-        pivot = PIVOTS.get(profile.name, words.pivot)
         meanings = [f"- {mode}: {words.meaning(mode)}".rstrip(": ") for mode in choices]
         return [
             "Decide whether the agent lost the task in this episode, where, and how. Answer with JSON only: a single "
             "object with these two fields.",
-            f"1. pivot_step (integer or null): the index of {pivot}; null without such a step, because the "
+            f"1. pivot_step (integer or null): the index of {words.pivot}; null without such a step, because the "
             "episode succeeded or was never lost.",
             "2. failure_mode (string or null): the kind of failure, one word of the list below; null together with "
             "pivot_step.",
