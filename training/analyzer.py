@@ -23,6 +23,7 @@ from ..core.identity import derive_seed, digest
 from ..core.images import container_format, decode
 from ..core.messages import CUT, EncodedFrame, Role, bare_messages, without_thoughts
 from ..environments.base import EnvProfile
+from ..labeling.action_log import FLOAT_DECIMALS
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.prose import is_refusal
@@ -116,13 +117,18 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
 
 
 def case_of_episode(
-    profile: EnvProfile, episode: FailedEpisode, frames: Mapping[str, bytes], vocabulary: Vocabulary = "certificate"
+    profile: EnvProfile,
+    episode: FailedEpisode,
+    frames: Mapping[str, bytes],
+    vocabulary: Vocabulary = "certificate",
+    decimals: int = FLOAT_DECIMALS,
 ) -> AnalyzerCase:
     """Return the case of an episode in memory; ``frames`` are its encoded pictures by frame id.
 
     The collage is always lossless, also if a dataset would store it as JPEG.
     """
-    prompt = analyzer_prompt(profile, episode, vocabulary)
+    profile = profile_under(profile, episode.env_config)
+    prompt = analyzer_prompt(profile, episode, vocabulary, decimals=decimals)
     messages = tuple(bare_messages(prompt.messages))
     tiles = episode_tiles(profile.tiles, episode.frame_ids, episode.inside)
     pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)

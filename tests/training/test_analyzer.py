@@ -1,5 +1,6 @@
 """Test the Analyzer: reading its replies, the fallback, and equal cases from a row and from an episode."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ def test_a_case_is_the_same_from_a_row_and_from_the_episode(small_store: Path) -
                 assert live.messages == stored.messages
                 assert (live.num_steps, live.modes) == (stored.num_steps, stored.modes)
                 assert (decode(live.images[0].image) == decode(stored.images[0].image)).all()
+                own = replace(episode, env_config={**episode.env_config, "failure_modes": {"slid": "module:slid"}})
+                assert case_of_episode(environment(config).profile, own, frames).modes == (*stored.modes, "slid")
                 compared += 1
         assert compared == len(from_rows) > 5
 

@@ -17,6 +17,7 @@ from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.schema import EPISODES, STEPS
 from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.labeling.domains import domain_of
+from pivot.labeling.label import certify_episodes
 from pivot.labeling.statements import statement
 from pivot.labeling.target import Vocabulary, build_target
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
@@ -108,7 +109,7 @@ def test_guidance_of_the_analyzer_is_read_back_into_facts() -> None:
 
 def _update(vocabulary: Vocabulary, arm: str, **more: Any) -> tuple[RlConfig, Levels, list[TaskRollouts]]:
     fields = {"env": "svg", "settings": {"horizon": 2}, "model": "none", "levels": 12, "prompts": 1, "arm": arm}
-    config: RlConfig = make_rl_config(fields | {"target_vocabulary": vocabulary} | more)
+    config: RlConfig = make_rl_config(fields | {"target_vocabulary": vocabulary, "seed": 2} | more)
     levels = plan_levels(config)
     return config, levels, roll_out(levels, levels.train[:6], ScriptedPolicy(), 2)
 
@@ -125,6 +126,9 @@ def test_the_analyzer_is_asked_and_measured_with_the_mode_names_of_stage_one(voc
     failures = _analyzed(vocabulary, "mp", backend)
     assert len(backend.asked) == len(failures.episodes) > 2
     assert all(WORDS[vocabulary] in text for text in backend.asked)
+    certified = certify_episodes(failures.episodes, solver_type("svg")(), vocabulary)
+    assert max(each.decimals for each in certified) > 2
+    assert backend.asked == [each.prompt.messages[0]["content"][-1]["text"] for each in certified]
     figures = failures.figures()
     assert figures["analyzer_unreadable"] == 0
     right = [verdict.failure_mode == "stagnation" for verdict in failures.verdicts.values()]

@@ -11,6 +11,7 @@ from ....core.identity import derive_seed, digest
 from ....core.messages import EncodedFrame, in_think_tags
 from ....datasets.store.config import solver_type
 from ....environments.base import EnvProfile
+from ....labeling.action_log import log_decimals
 from ....labeling.base import FailedEpisode, Objection
 from ....labeling.episode import EPISODE_COLUMNS, STEP_COLUMNS
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
@@ -94,7 +95,8 @@ def analyze(
     profile = levels.env.profile
     finished = [each for task in rollouts for each in task.episodes if each.status is Status.COMPLETE]
     episodes = [failed_episode(each) for each in finished if each.failed]
-    answers = solver_type(config.env)().certify([episode.case() for episode in episodes])
+    solver, failed = solver_type(config.env)(), [episode.case() for episode in episodes]
+    answers = solver.certify(failed)
     certified = zip(episodes, answers, strict=True)
     verdicts = {episode.episode_id: answer for episode, answer in certified if isinstance(answer, Verdict)}
     arm, vocabulary = arm_of(config.arm), config.target_vocabulary
@@ -113,7 +115,8 @@ def analyze(
         }
         return Failures(episodes, verdicts, readings, vocabulary)
     images = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
-    cases = [case_of_episode(profile, episode, images, vocabulary) for episode in ranks.share(episodes)]
+    shown = ranks.share(list(zip(episodes, log_decimals(solver, failed, answers), strict=True)))
+    cases = [case_of_episode(profile, episode, images, vocabulary, decimals) for episode, decimals in shown]
     analyzer = Analyzer(backend)
     replies = answer_all(backend.connect(), [analyzer.request(case) for case in cases])
     readings = {
