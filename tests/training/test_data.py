@@ -284,6 +284,8 @@ def test_the_check_counts_what_the_model_is_given(small_store: Path, small_model
     resized = samples[0].picture.resize((28 * columns, 28 * rows), Image.Resampling.BICUBIC)
     difference = abs(shown - np.asarray(resized).astype(int)).mean()
     assert difference < 3, "the picture in the batch is not the collage"
+    encoder.processor.chat_template += "{% if add_generation_prompt %}<think>{% endif %}"
+    assert check_data(data, Encoder(encoder.processor), 8192).train.records == len(samples)
 
 
 def _unpatched(patches: Any, rows: int, columns: int, encoder: Encoder) -> Any:

@@ -121,7 +121,8 @@ def _checked_batch(
             f"{picture.width}x{picture.height} pixels; this processor is not supported"
         )
     supervised = ids[batch["labels"][0] != IGNORED].tolist()
-    if supervised != reply or encoder.tokenizer.decode(reply[:-1]) != sample.target:
+    begun = "" if encoder.closing is None else f"{encoder.closing}\n\n"
+    if supervised != reply or encoder.tokenizer.decode(reply[:-1]) != begun + sample.target:
         raise TrainingError(
             f"{sample.where}: the supervised tokens decode to {encoder.tokenizer.decode(supervised)[:80]!r}, expected "
             "the target and its end token; use a model whose tokenizer preserves text"
