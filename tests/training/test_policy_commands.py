@@ -42,6 +42,8 @@ def test_a_policy_is_trained_measured_and_compared_with_another(tmp_path: Path) 
     assert result["temperature"] == 0.4
     assert result["levels"] == 1
     assert (result["return"]["low"], result["return"]["high"]) == (None, None), "one level says nothing about others"
+    wide = ("--set", "size=3", "--levels", "60", "--episodes", "1")
+    assert "lake: 1 held-out levels" in run("evaluate", "policy", out, *wide)
     shutil.rmtree(out / "best", ignore_errors=True)
     assert "take --checkpoint final" in str(error_of("evaluate", "policy", out, "--checkpoint", "best"))
     problem = error_of("evaluate", "policy", out, "--levels", "6", "--seed", "4")  # the run was trained on that level

@@ -34,8 +34,9 @@ class PolicyResult:
     config: RlConfig
     model: str
     levels: int
+    """Number of different levels that the figures are about."""
     levels_digest: str
-    """Digest of the held-out levels: equal for policies that played the same levels."""
+    """Digest of these levels: equal for policies that played the same levels."""
     trained_on: int = 0
     """Held-out levels of these settings that were not played because the run was trained on them."""
 
@@ -115,8 +116,8 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     policy = ModelPolicy(InProcessBackend(options, engine, batch=episodes.generate, half=half))
     played = measure(levels, policy, episodes.validation_episodes, ranks)
     left_out = len(held_out.validation) - len(levels.validation)
-    states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
-    result = PolicyResult(played, episodes, weights, len(states), digest(states, length=16), left_out)
+    count, states = len(played.levels), digest(played.levels, length=16)
+    result = PolicyResult(played, episodes, weights, count, states, left_out)
     open_storage(target).write_json(POLICY_RESULT, result.row())
     return result
 

@@ -165,8 +165,8 @@ class Played:
     """Success by evaluation set; empty if there is only one."""
     errors: int
     """Episodes that could not be finished; the figures exclude them."""
-    levels: int
-    """Number of different levels."""
+    levels: tuple[str, ...]
+    """Canonical states of the different levels of the figures, sorted."""
 
     def row(self) -> dict[str, Any]:
         """Return the figures as JSON data.
@@ -174,7 +174,7 @@ class Played:
         Episodes of fewer than three levels do not generalise: the interval of success is then 0 to 1, that of the
         return null.
         """
-        unknown = {"low": None, "high": None} if self.levels < LEAST else {}
+        unknown = {"low": None, "high": None} if len(self.levels) < LEAST else {}
         return {
             "success": self.success.row(),
             "return": asdict(self.mean_return) | {"records": self.success.records} | unknown,
@@ -217,5 +217,6 @@ def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE)
     success = over(complete, [float(bool(each.success)) for each in complete])
     sums = sums_by_level([each.episode_return for each in complete], [each.task_id for each in complete])
     returns = mean_of(*sums).amount()
-    count = len({each.task_id for each in complete})
-    return Played(success, returns, by_set if len(by_set) > 1 else {}, len(played) - len(complete), count)
+    states = {levels.env.canonical_state(state) for state in {each.initial_state for each in complete}}
+    sets, errors = by_set if len(by_set) > 1 else {}, len(played) - len(complete)
+    return Played(success, returns, sets, errors, tuple(sorted(states)))
