@@ -29,7 +29,7 @@ from pivot.training.evaluation.predictions import (
     read_predictions,
 )
 from pivot.training.evaluation.run import score_file
-from pivot.training.evaluation.scores import MAIN, chance, score
+from pivot.training.evaluation.scores import MAIN, TASKS, chance, score
 from pivot.training.evaluation.tables import best_baseline
 
 pytestmark = pytest.mark.xdist_group("benchmark")
@@ -63,6 +63,12 @@ def test_the_oracle_has_every_point(benchmark: Benchmark, tmp_path: Path) -> Non
             values = {name: each["value"] for name, each in cell["figures"][reader].items() if each is not None}
             assert values == dict.fromkeys(values, pytest.approx(1.0, abs=1e-12)), cell
     assert any(truth.pivot_step is None for truth in benchmark.truths.values()), "some episodes were never lost"
+
+
+def test_an_environment_without_failures_has_no_figures_of_modes(benchmark: Benchmark, tmp_path: Path) -> None:
+    truths = {name: replace(truth, pivot_step=None, failure_mode=None) for name, truth in benchmark.truths.items()}
+    safe = replace(benchmark, truths=truths)
+    assert {cell["task"] for cell in scored(tmp_path, safe, Oracle(safe))["cells"]} == {*TASKS} - {"mode"}
 
 
 def pairs_of(benchmark: Benchmark) -> list[list[Item]]:

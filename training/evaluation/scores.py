@@ -106,7 +106,8 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
             records = [
                 item for item in items if task != "mode" or benchmark.truths[item.item_id].pivot_step is not None
             ]
-            cells.append({**place, **_cell(task, benchmark, records, predictions)})
+            if records:  # else it has no failure, so no mode
+                cells.append({**place, **_cell(task, benchmark, records, predictions)})
     cells.sort(key=lambda cell: (TASKS.index(cell["task"]), cell["env"], cell["log"]))
     return {
         "benchmark": benchmark.facts["version"],
