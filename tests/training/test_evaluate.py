@@ -124,6 +124,8 @@ def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_
         assert value(cell, "correct") == pytest.approx(sum(each.pivot_step == 0 for each in truths) / len(truths))
         both = sum((each.pivot_step, each.failure_mode) == (0, first) for each in truths) / len(truths)
         assert value(cell, "both") == pytest.approx(both)
+        guesses = [1 / item.num_steps for item in made.items.values() if item.env == env]
+        assert cell["chance"] == pytest.approx(sum(guesses) / len(guesses)), "every answer is a step"
 
 
 @pytest.fixture(scope="module")

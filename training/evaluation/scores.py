@@ -152,7 +152,7 @@ def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], predictions: P
     return {
         "records": len(items),
         "levels": len(set(levels)),
-        "chance": sum(chance(task, item) for item in items) / len(items),
+        "chance": sum(chance(task, item, null="source" not in benchmark.facts) for item in items) / len(items),
         "figures": {reader: _figures(task, judged[reader]) for reader in READERS},
         "read": {reader: part(each.problem is None for each in judged[reader]) for reader in READERS},
         "refused": part(strict.problem == lenient.problem == "refused" for strict, lenient in pairs),
@@ -161,10 +161,13 @@ def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], predictions: P
     }
 
 
-def chance(task: str, item: Item) -> float:
-    """Return the score of a guess by which every answer is as likely as another; of ``twin`` that of a pair."""
+def chance(task: str, item: Item, *, null: bool = True) -> float:
+    """Return the score of a guess by which every answer is as likely as another; of ``twin`` that of a pair.
+
+    ``null`` says whether no pivot is an answer.
+    """
     steps, choices = item.num_steps, len(item.choices)
-    answers = {"twin": (steps + 1) ** 2, "pivot": steps + 1, "mode": choices, "safe": 2**choices, "credit": steps}
+    answers = {"twin": (steps + 1) ** 2, "pivot": steps + null, "mode": choices, "safe": 2**choices, "credit": steps}
     return 1 / answers[task]
 
 
