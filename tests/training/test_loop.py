@@ -19,6 +19,7 @@ from pivot.tests.cli.command_line import run as command
 from pivot.tests.training.lake import lines_of, run, short, torch, weights_in
 from pivot.training.curves import draw_curves
 from pivot.training.encode import Encoder
+from pivot.training.evaluation.scores import Share
 from pivot.training.loading import load_weights
 from pivot.training.memory import estimate_rl
 from pivot.training.policy_rl import loop
@@ -40,7 +41,9 @@ def test_a_run_leaves_what_people_and_programs_need(
     monkeypatch.setattr(loop, "draw_curves", draw_curves)
     out = tmp_path / "run"
     messages: list[str] = []
-    config = short(player, arm="mp", validation_episodes=4)
+    config = short(player, arm="mp", validation_episodes=4, validate_every=1)
+    shares = iter([Share(each, 0.0, 1.0, 8) for each in (0.1, 0.3, 0.2)])
+    monkeypatch.setattr(loop, "measure", lambda *these: dataclasses.replace(measure(*these), success=next(shares)))
     result = loop.train(loop.prepare(config), out, report=messages.append)
     lines = lines_of(out)
     assert [line["step"] for line in lines] == [0, 1, 2]
@@ -55,6 +58,8 @@ def test_a_run_leaves_what_people_and_programs_need(
     assert last["episodes"] == 16
     assert [message[:13] for message in messages if message.startswith("update")] == ["update 1 of 2", "update 2 of 2"]
     assert result.last["step"] == 2
+    for name, success in (("best", 0.3), ("final", 0.2)):
+        assert f"last measured: {success:.3f} of 8" in (out / name / "README.md").read_text(encoding="utf-8")
     for schema in STORE_TABLES:
         table = pl.read_parquet(out / "rollouts" / schema.name / "frozenlake" / "00001.parquet")
         assert table.columns == list(schema.names)

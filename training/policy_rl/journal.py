@@ -83,10 +83,10 @@ def sample_text(number: int, env: str, made: Update) -> str:
     return "\n".join(lines) + "\n"
 
 
-def policy_card(config: RlConfig, storage: Storage) -> str:
-    """Return the README of a checkpoint."""
+def policy_card(config: RlConfig, storage: Storage, success: Mapping[str, Any] | None = None) -> str:
+    """Return the README of a checkpoint, by default with the last ``success`` in the metrics."""
     measured = [line for line in on_disk.read_metrics(storage) if "validation" in line]
-    success = measured[-1]["validation"]["success"] if measured else None
+    success = success or (measured[-1]["validation"]["success"] if measured else None)
     last = f"{success['value']:.3f} of {success['records']}" if success else "not measured"
     settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
     arm = arm_of(config.arm).summary

@@ -357,7 +357,7 @@ class Run:
             lines = on_disk.read_metrics(self.storage)
             earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
             if played.success.value > max(earlier, default=-1.0):
-                self._save_final(on_disk.BEST)
+                self._save_final(on_disk.BEST, played.success.row())
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
     # Files of the run
@@ -396,8 +396,8 @@ class Run:
                     (Path(where) / file).write_bytes(content)
             on_disk.save_processor(self.encoder.processor, where)
 
-    def _save_final(self, name: str) -> None:
-        card = policy_card(self.config, self.storage)
+    def _save_final(self, name: str, success: dict[str, Any] | None = None) -> None:
+        card = policy_card(self.config, self.storage, success)
         with self._own_defaults():
             further, config = on_disk.further_files(self.config.model), self.config
             whole = merged(self.model, config.model, config.revision) if config.lora else self.model
