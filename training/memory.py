@@ -77,7 +77,8 @@ def estimate_rl(config: RlConfig) -> Estimate:
     if not config.lora and config.teacher_weights == "ema":
         more["teacher"] = count * FULL
     if config.teacher_model is not None:
-        other = config.model_copy(update={"model": config.teacher_model, "revision": config.teacher_revision})
+        named = {"model": config.teacher_model, "revision": config.teacher_revision, "shape": None}
+        other = config.model_copy(update=named)
         more["teacher"] = _parameters(_empty_model(model_settings(other))) * width
     more["picture features"] = (1 + len(more)) * CACHE_BYTES  # of each set of weights with a vision encoder of its own
     if config.engine == "in-process":

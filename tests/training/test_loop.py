@@ -296,6 +296,9 @@ def test_the_estimate_has_the_parts_of_stage_two(player: Path) -> None:
     assert estimate_rl(short(player, arm="oracle", teacher_weights="ema")).parts["teacher"] == 4 * count
     assert estimate_rl(short(player, arm="oracle", teacher_model=str(player))).parts["teacher"] == 4 * count
     assert estimate_rl(short(player, lora=True)).total < full.total
+    from_hub = {"recipe": "qwen2.5-vl-3b", "model": "no/student", "teacher_model": "no/teacher", "arm": "sdar"}
+    with pytest.raises(TrainingError, match="cannot read the config of no/teacher"):
+        estimate_rl(make_rl_config({"env": "sokoban", **from_hub}))
 
 
 def test_recipes_and_files_set_every_field_and_a_dry_run_writes_nothing(player: Path, tmp_path: Path) -> None:
