@@ -18,7 +18,7 @@ from ...environments.base import Source
 from ...labeling.domains import domain_of
 from ...labeling.episode import PLAYED
 from ...labeling.target import PAPER_MODES
-from ..store.config import PartConfig
+from ..store.config import PartConfig, RunConfig
 from ..store.parquet import count_rows
 from ..store.run import Run
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
@@ -217,7 +217,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .sort("rule")
     )
     unproved = labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null()).group_by("env").len()
-    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
+    usable = _in_dataset(config)
     modes = (
         labels.filter(usable)
         .group_by("env", "failure_mode")
@@ -262,6 +262,11 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
     }
 
 
+def _in_dataset(config: RunConfig) -> pl.Expr:
+    """Return whether a label is a record of the dataset."""
+    return pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
+
+
 DRAWN_FROM = 4_096
 """Number of episodes per environment among which the example is chosen; a larger sample finds no livelier one."""
 
@@ -270,10 +275,9 @@ def example_picture(store: Store) -> bytes | None:
     """Draw the labelled failure with the most distinct frames, preferring a pivot in the middle of the episode."""
     shards = [shard for shard in store.config.shards() if shard.first * store.config.rollouts < DRAWN_FROM]
     labels, steps = (store.scan(schema, shards) for schema in (LABELS, STEPS))
-    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
     liveliness = steps.group_by("episode_id").agg(pl.col("frame_id").n_unique().alias("distinct"), pl.len())
     best = (
-        labels.filter(usable)
+        labels.filter(_in_dataset(store.config))
         .join(liveliness, on="episode_id")
         .with_columns((pl.col("pivot_step") - (pl.col("len") - 1) / 2).abs().alias("off_centre"))
         .sort(pl.col("failure_mode").eq("deadlock"), "distinct", -pl.col("off_centre"), "episode_id", descending=True)
