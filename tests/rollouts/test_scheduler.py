@@ -16,8 +16,6 @@ from pivot.rollouts.scheduler import run_batches
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.flow_runs import PATIENCE
 
-"""Seconds until a test that waits in vain gives up."""
-
 
 class Walker(Policy):
     """Walks right; calls ``on_turn`` with each turn first, which may wait or raise."""
