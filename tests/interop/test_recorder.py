@@ -11,7 +11,7 @@ import numpy as np
 import pivot
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import AddRenderObservation, TimeLimit
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.interop.recorder import _origin
@@ -24,17 +24,21 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
+def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
+    ended = False
+    while not ended:
+        env.note(**notes)
+        *_, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
+        ended = terminated or truncated
+
+
 def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for kind in (SokobanEnv, FrozenLakeEnv):
         env = pivot.Recorder(kind(), tmp_path / "source", policy="random")
         for seed in range(3):
             env.reset(seed=seed)
-            ended = False
-            while not ended:
-                env.note(response="<think>a</think><action>up</action>", token_ids=[1, 2], logprobs=[-0.1, -0.2])
-                *_, terminated, truncated, _ = env.step(int(rng.integers(5)))
-                ended = terminated or truncated
+            _played(env, rng, response="<think>a</think><action>up</action>", token_ids=[1, 2], logprobs=[-0.1, -0.2])
         env.reset(seed=9)
         env.step(0)
         env.close()
@@ -53,10 +57,15 @@ def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None
         assert _origin(limited.unwrapped, limited)["env_config"]["horizon"] == horizon
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
+@pytest.mark.parametrize(("make", "mode"), [
+    *((SyncVectorEnv, mode) for mode in AutoresetMode),
+    (AsyncVectorEnv, AutoresetMode.NEXT_STEP),
+    (AsyncVectorEnv, AutoresetMode.SAME_STEP),
+])  # fmt: skip
+def test_vector_environments(tmp_path: Path, make: Any, mode: AutoresetMode) -> None:
+    """In other processes, generators there make the levels of later episodes, so that their seeds are unknown."""
     rng = np.random.default_rng(1)
-    env = pivot.Recorder(SyncVectorEnv([FrozenLakeEnv] * 3, autoreset_mode=mode), tmp_path / "source")
+    env = pivot.Recorder(make([FrozenLakeEnv] * 3, autoreset_mode=mode), tmp_path / "source")
     env.reset(seed=[1, 2, 3])
     for number in range(40):
         if number % 2:
@@ -68,7 +77,7 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
     env.reset(seed=[4, 5, 6])  # in the middle of episodes
     env.close()
     records = _records(tmp_path / "source")
-    assert len(records) > 12
+    assert len(records) > 12 and len({record["initial_state"] for record in records}) > 4
     said = [turn["response"] for record in records for turn in record["turns"] if turn.get("response")]
     assert 10 < len(said) == len({*said}) <= 20, "a turn without a note has no reply of an earlier one"
     require = ["end", "states", "rewards", "frames"]
@@ -76,44 +85,18 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
     assert result.problems == [] and result.episodes == len(records)
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_vector_environments_in_other_processes(tmp_path: Path, mode: AutoresetMode) -> None:
-    """Levels of later episodes come from generators in those processes, so their seeds are unknown."""
-    rng = np.random.default_rng(1)
-    env = pivot.Recorder(AsyncVectorEnv([FrozenLakeEnv] * 2, autoreset_mode=mode), tmp_path / "source")
-    env.reset(seed=[1, 2])
-    for _ in range(30):
-        env.step(rng.integers(4, size=2))
-    env.close()
-    records = _records(tmp_path / "source")
-    assert len({record["initial_state"] for record in records}) > 4
-    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=["end", "rewards", "frames"])
-    assert result.problems == [] and result.episodes == len(records) > 6
-
-
 def test_turns_of_several_actions(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     env = pivot.Recorder(SokobanEnv(SokobanConfig(actions_per_turn=2, horizon=5)), tmp_path / "source")
     for seed in range(4):
         env.reset(seed=seed)
-        ended = False
-        while not ended:
-            *_, terminated, truncated, _ = env.step(int(rng.integers(env.unwrapped.last_index + 1)))
-            ended = terminated or truncated
+        _played(env, rng)
     env.close()
     require = ["end", "states", "rewards", "frames"]
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=require)
     assert result.problems == [] and result.episodes == 4
     actions = set(pivot.load_store(tmp_path / "store").steps.collect()["action"])
     assert any("|" in action for action in actions) and {"up", "invalid"} & actions
-
-
-def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
-    ended = False
-    while not ended:
-        env.note(**notes)
-        *_, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
-        ended = terminated or truncated
 
 
 @pytest.mark.parametrize(("name", "package", "kwargs"), [
@@ -197,26 +180,13 @@ def test_copies_record_into_files_of_their_own(tmp_path: Path) -> None:
     assert {record["turns"][0]["actions"][0] for record in records} == {"up"}
 
 
-class _Parts(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A game that shows a picture and a number."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        number = gymnasium.spaces.Box(0, 9, (1,), np.float32)
-        self.observation_space = gymnasium.spaces.Dict(picture=env.observation_space, number=number)
-
-    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
-        frame, info = self.env.reset(**keywords)
-        return {"picture": frame, "number": np.ones(1, np.float32)}, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        frame, reward, terminated, truncated, info = self.env.step(action)
-        return {"picture": frame, "number": np.ones(1, np.float32)}, reward, terminated, truncated, info
+def _shown_twice() -> Any:
+    return AddRenderObservation(FrozenLakeEnv(), render_only=False)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_vectors_may_observe_dicts(mode: AutoresetMode, tmp_path: Path) -> None:
-    env = pivot.Recorder(SyncVectorEnv([lambda: _Parts(FrozenLakeEnv())] * 8, autoreset_mode=mode), tmp_path)
+    env = pivot.Recorder(SyncVectorEnv([_shown_twice] * 8, autoreset_mode=mode), tmp_path)
     rng = np.random.default_rng(0)
     env.reset(seed=1)
     for _ in range(12):

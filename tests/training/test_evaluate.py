@@ -336,11 +336,12 @@ def test_a_run_of_training_is_evaluated_in_this_process(small_store: Path, tmp_p
     # Defaults from a run of `pivot train sft`: its checkpoint, its data, and a place for the report.
     folder = tmp_path / "run"
     save_tiny_vlm(folder / "final", texts)
-    config = {"dataset": str(small_store), "configs": ["sokoban"]}
+    template = {"enable_thinking": False}
+    config = {"dataset": str(small_store), "configs": ["sokoban"], "chat_template_kwargs": template}
     (folder / "run.json").write_text(json.dumps({"config": config, "target_vocabulary": "paper"}), encoding="utf-8")
     run("evaluate", "analyzer", folder, "--side", "train", "--limit", "6", "--max-tokens", "6", "--no-learned")
     result = json.loads((folder / "evaluation" / "result.json").read_text(encoding="utf-8"))
-    assert result["name"] == "run"
+    assert result["name"] == "run" and result["settings"]["sampling"]["chat_template_kwargs"] == template
     for cell in result["cells"]:
         assert cell["env"] == "sokoban" and sum(cell["problems"].values()) == cell["records"] == 6
 
@@ -368,7 +369,8 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     common = ("evaluate", "baselines", small_store, "--side", "train", "--no-learned")
     shown = run(*common, "--out", tmp_path)
     assert "majority, sokoban" in shown and "level posterior, frozenlake" in shown
-    assert "| frozenlake | full | majority |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert "| frozenlake | full | majority |" in table and "boosted trees, sokoban: not wanted" in table
     assert len(json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["results"]) == 2
     assert "sokoban" not in run(*common, "--env", "frozenlake", "--full-length")
 
