@@ -337,7 +337,8 @@ class Solver(Plugin, ABC):
             return Unsolved(
                 "bad_episode", "the log does not hold what the solver measures; pass the info of every step"
             )
-        return Needs([None if need is None else round(need) for need in needs], [()] * len(case.actions))
+        within = [round(need) if need is not None and need <= case.horizon else None for need in needs]
+        return Needs(within, [()] * len(case.actions))
 
     @property
     def config(self) -> dict[str, Any]:

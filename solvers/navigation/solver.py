@@ -131,14 +131,13 @@ class NavigationSolver(Solver):
             _, distances, room, poses = self._read(case)
         except (LevelError, CertifyError) as error:
             return Unsolved("bad_episode", str(error))
-        needs: list[int | None] = [self._bound(distance) for distance in distances]
+        turns: list[int | None] = [self._bound(distance) for distance in distances]
         safe: list[tuple[str, ...]] = [()] * len(case.actions)
         if room is not None and poses is not None:
             safe = [_safe_actions(room, pose, case.horizon - 1 - turn) for turn, pose in enumerate(poses[:-1])]
             if self._is_exact:
                 turns = [room.turns(pose) for pose in poses]
-                needs = [each if _in_time(each, case.horizon) else None for each in turns]
-        return Needs(needs, safe)
+        return Needs([each if _in_time(each, case.horizon) else None for each in turns], safe)
 
     def _read(self, case: Case) -> tuple[Sequence[Mapping[str, Any]], list[float], Room | None, list[Pose] | None]:
         """Return log, distances, room and poses of an episode.

@@ -111,6 +111,7 @@ def test_credit_of_bounds_has_no_safe_actions_without_a_room() -> None:
     episode = {"distances": [3.0, 2.6, 2.6], "actions": ["moveahead", "lookup"], "horizon": 3}
     answer = _credit("navigation", episode)
     assert [(each.need_before, each.need_after, each.safe_actions) for each in answer] == [(3, 3, ()), (3, 3, ())]
+    assert _credit("navigation", episode | {"horizon": 2})[0].need_before is None, "more than the horizon"
 
 
 @pytest.mark.parametrize(
