@@ -148,7 +148,7 @@ def train(
             card = model_card(config, prepared.data.digest, prepared.report, results, on_disk.training_versions())
             on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
         ranks.wait()
-    return SftResult(str(out), plan.steps, loss, data=prepared.report)
+    return SftResult(str(out), trainer.state.global_step, loss, data=prepared.report)
 
 
 def _last_validation_loss(storage: Storage) -> float | None:

@@ -85,6 +85,7 @@ def evaluate_analyzer(
     if source is None:
         raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
     shared = config.model_dump(include={*AskedModel.model_fields})
+    shared["chat_template_kwargs"] = (run or {}).get("chat_template_kwargs", {}) | config.chat_template_kwargs
     name = config.name or named(Path(config.model).name, config)
     settings = RunConfig(**shared | {"model": model, "data": out / ITEMS, "out": out, "name": name})
     _backend(settings)  # refuse its settings before the items are written
@@ -121,7 +122,8 @@ def evaluate_baselines(
         return EvaluationReport(None, (), {}, baselines)
     look_for("matplotlib", EXTRA)
     baselines = _items(config.data, config.env, config, config.out / ITEMS, reporter).baselines()
-    files = write_report(config.out, [each for each in baselines if each["cells"]])
+    fitted = [each for each in baselines if each["cells"]]
+    files = write_report(config.out, fitted, [each for each in baselines if not each["cells"]])
     return EvaluationReport(config.out, files, {}, baselines)
 
 
