@@ -22,7 +22,8 @@ from .sprites import ART, draw_map, draw_player
 
 _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.RIGHT)  # in PIVOT's order
 _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
-_ROW, _PRINTED = re.compile("[A-Z]{2,}"), re.compile(r"[\s\"',\[\]]")
+_ROW, _WORD, _BETWEEN = re.compile("[A-Z]{2,}"), re.compile("['\"]([A-Z]{2,})['\"]"), re.compile(r"[\s\"',]")
+_NUMPY = re.compile(r"array\(|b(?=['\"])|,?\s*dtype=.*")
 
 
 class FrozenLakeConfig(GridConfig):
@@ -150,12 +151,16 @@ class FrozenLakeEnv(GridEnv):
 
     @classmethod
     def level_row(cls, line: str) -> str | None:
-        """Return a line of cells, also with the brackets, quotes and commas of Python; see the base class.
+        """Return a line of cells, also with the brackets, quotes and commas of Python and NumPy; see the base class.
 
-        A line of capitals counts if half of them are cells, so that a mistyped map is refused and not overlooked.
+        A line may hold several rows, such as a printed list. A line of capitals counts if half of them are cells, so
+        that a mistyped map is refused and not overlooked.
         """
-        row = _PRINTED.sub("", line)
-        return row if _ROW.fullmatch(row) and 2 * sum(cell in "SFHG" for cell in row) >= len(row) else None
+        parts = re.split(r"[\[\]]", _NUMPY.sub("", line))
+        rows = [row for part in parts for row in _WORD.findall(part) or [_BETWEEN.sub("", part)] if row]
+        cells = "".join(rows)
+        is_map = all(map(_ROW.fullmatch, rows)) and 2 * sum(cell in "SFHG" for cell in cells) >= len(cells) > 0
+        return "\n".join(rows) if is_map else None
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:

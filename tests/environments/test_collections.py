@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError
@@ -89,6 +90,8 @@ def test_what_is_no_level_is_refused_with_its_line(text: str, message: str, tmp_
 
 
 LAKES = {"rows": LAKE, "two maps": f"{LAKE}\n\nSFG\nFFF\n", "as Python prints it": "['SFF',\n 'FHF',\n 'FFG']"}
+DESC = np.array([list(row) for row in LAKE.splitlines()], "S1")
+LAKES |= {"as NumPy prints it": str(DESC), "its repr": repr(DESC), "lists in one line": str(DESC.tolist())}
 
 
 @pytest.mark.parametrize("text", LAKES.values(), ids=LAKES)
