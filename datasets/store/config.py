@@ -66,7 +66,8 @@ class EnvRun(BaseModel):
     tasks: int = Field(le=10_000_000)
     """Number of tasks; 0 only in a store whose import gave nothing but bounds."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
+    """Resolved settings of the environment's config; fields of a later version only where they differ from their
+    defaults, which never change."""
     drawn: tuple[int, ...] | None = Field(default=None, exclude_if=_IS_UNSET)
     """Indices of the tasks in the plan, if they are not its first ones: a training run samples tasks for every
     update, and may sample a task again for a later one."""

@@ -207,7 +207,7 @@ def test_some_answers_are_right(small_store: Path) -> None:
     assert sum(row[2] for row in query(small_store, statements["19"])[1]) == complete
     assert sum(row[3] for row in query(small_store, statements["5"])[1]) == turns
     episodes, unusable = (
-        query(small_store, f"SELECT count({count}) FROM steps WHERE NOT action_valid")[1][0][0]
+        query(small_store, f"SELECT count({count}) FROM steps WHERE action = 'invalid'")[1][0][0]
         for count in ("DISTINCT episode_id", "*")
     )
     rows = query(small_store, statements["5"])[1]
