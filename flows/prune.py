@@ -8,7 +8,7 @@ files. A deployment removes only nights that carry its owner file.
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from secrets import token_hex
@@ -31,7 +31,6 @@ FULL = 64 * 2**20
 _OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal", ".receipts/origin.json")
 _OWN_FILES = re.compile(r"\.receipts/(.+/)+\d+\.json|\.tmp/.*", re.DOTALL | re.ASCII)
 """Files of a store that its manifest does not name."""
-_REPORT_FILES = re.compile(r"[a-z]+\.(html|json|js)|\.lock|(episodes|frames|pages|viewer)/.+", re.DOTALL)
 _DAMAGED = ""
 """Owner of nights whose owner file cannot be read, which nobody has."""
 
@@ -339,16 +338,21 @@ def _empty_store(night: Storage) -> list[str]:
     named = _files(night, max(marks)) if marks else set[str]()
     strange = [name for name in names if not (name in named or name in _OWN or _OWN_FILES.fullmatch(name))]
     strange = [name for name in strange if name not in marks]
-    for entry in night.entries():
-        if entry in (*marks, OWNER, LOCK) or entry in strange:
+    _delete(night, names, strange, (*sorted(marks), OWNER))
+    return strange
+
+
+def _delete(storage: Storage, names: Collection[str], strange: Sequence[str], last: Sequence[str]) -> None:
+    """Remove the named files with their folders, ``last`` after the others, and leave the lock and the strange ones."""
+    for entry in storage.entries():
+        if entry in (*last, LOCK) or entry in strange:
             continue
         inside = [name for name in strange if name.startswith(f"{entry}/")]
         for name in [each for each in names if each.startswith(f"{entry}/")] if inside else [entry]:
             if name not in inside:
-                night.delete(name)
-    for name in (*sorted(marks), OWNER):
-        night.delete(name)
-    return strange
+                storage.delete(name)
+    for name in last:
+        storage.delete(name)
 
 
 def _files(night: Storage, manifest: str) -> set[str]:
@@ -364,24 +368,22 @@ def _files(night: Storage, manifest: str) -> set[str]:
 
 
 def _remove_report(night: Address, pruned: Pruned) -> None:
-    """Remove the report of a night: a folder next to it whose marker names the run of the night."""
+    """Remove the report of a night: the files that a marker next to it lists, if the marker names the night's run."""
     folder, parent = night.parent / f"{night.name}-report", open_storage(night.parent)
     storage = open_storage(folder)
     if parent.stat(folder.name) is not None or (storage.stat(MARKER) is None and storage.entries()):
         return  # somebody's file, or somebody's folder
     if storage.stat(MARKER) is not None:
         marker, run = storage.read_json(MARKER), open_storage(night).read_json(RUN) if is_store(night) else {}
-        if not isinstance(marker, dict) or marker.get("run_id") != run.get("run_id"):
-            pruned.kept.append(f"{folder} is the report of another store")
+        if not isinstance(marker, dict) or marker.get("run_id") != run.get("run_id") or "files" not in marker:
+            pruned.kept.append(f"{folder} is the report of another store, or of an earlier version of PIVOT")
             return
     storage.check_contents()
     sizes = storage.sizes()
-    strange = [name for name in sizes if not _REPORT_FILES.fullmatch(name)]
+    listed = {MARKER, LOCK} | _files(storage, MARKER) if sizes else set[str]()
+    strange = [name for name in sizes if name not in listed]
     if not pruned.dry_run:
-        for name in storage.entries():  # the marker last: with it the next prune finds the rest
-            if name not in (MARKER, LOCK, *(each.partition("/")[0] for each in strange)):
-                storage.delete(name)
-        storage.delete(MARKER)
+        _delete(storage, sizes, strange, [MARKER])  # the marker last: with it the next prune finds the rest
         if not strange and not storage.remote:
             parent.delete(folder.name)
     for name in strange:

@@ -71,7 +71,7 @@ def _run(store: Store) -> dict[str, Any]:
 
 
 MARKER = "report.json"
-"""File that marks a folder as a report, which the next report may replace."""
+"""File that marks a folder as a report, which the next report may replace, and lists the other files of it."""
 
 STAGE = "report"
 _SCRIPTS = "data filters parts export list chart film requests episode level bars overview start app"
@@ -270,16 +270,19 @@ def check_target(target: Path) -> None:
 def _write_all(site: Site, root: Path, selection: Selection, reporter: Reporter) -> None:
     """Write every file below a folder that is not yet published."""
     reporter.start(STAGE, len(site.contents.places))
+    names: list[str] = []
     for name in site.names():
         content = site.content(name)
         if content is not None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
+            names.append(name)
         if name.startswith("episodes/"):
             reporter.advance(STAGE, 1)
     reporter.finish(STAGE)
     marker = {"report": "pivot", "format": FORMAT, "run_id": site.contents.record["run_id"]}
-    (root / MARKER).write_text(json_text(marker | {"selection": asdict(selection)}) + "\n", encoding="ascii")
+    marker |= {"selection": asdict(selection), "files": names}
+    (root / MARKER).write_text(json_text(marker) + "\n", encoding="ascii")
 
 
 def pictures_of(record: Any) -> set[str]:

@@ -60,7 +60,7 @@ def nights_in(folder: Path, template: Path, days: Iterable[str]) -> None:
         shutil.copytree(template, folder / day)
         (folder / f"{day}-report").mkdir()
         run_id = json.loads((template / "run.json").read_text())["run_id"]
-        (folder / f"{day}-report" / "report.json").write_text(json.dumps({"report": "pivot", "run_id": run_id}))
+        (folder / f"{day}-report" / "report.json").write_text(json.dumps({"run_id": run_id, "files": ["pages/1.js"]}))
 
 
 night = built_once(config_of(1, rollouts=1))
@@ -251,20 +251,16 @@ def test_a_clock_that_is_behind_is_noticed(night: Path, tmp_path: Path) -> None:
 
 def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path) -> None:
     nights_in(tmp_path, night, ["2026-01-01", "2026-01-02"])
-    mine = {"notes.md": "years of work", "steps/mine.csv": "a,b", "more/deep/file": "x", ".receipts/why": "y"}
-    for name, text in mine.items():
-        (tmp_path / "2026-01-01" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "2026-01-01" / name).write_text(text)
-    report = tmp_path / "2026-01-01-report"
-    (report / "pages").mkdir()
-    (report / "pages" / "1.js").write_text("")
-    (report / "why.md").write_text("my own")
-    assert {re.split(" was not| is not", line)[0] for line in pivot.prune(tmp_path, keep="1", now=True).kept} == {
-        *(str(tmp_path / "2026-01-01" / name) for name in mine),
-        str(report / "why.md"),
+    mine = {
+        *(f"2026-01-01/{name}" for name in ("notes.md", "steps/mine.csv", "more/deep/file", ".receipts/why")),
+        *(f"2026-01-01-report/{name}" for name in ("why.md", "why.html", "pages/2.js")),
     }
-    assert on_disk(report).keys() == {"why.md"}
-    assert on_disk(tmp_path / "2026-01-01").keys() - {".lock"} == mine.keys()
+    for name in (*mine, "2026-01-01-report/pages/1.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("years of work")
+    kept = pivot.prune(tmp_path, keep="1", now=True).kept
+    assert {re.split(" was not| is not", line)[0] for line in kept} == {str(tmp_path / name) for name in mine}
+    assert {name for name in on_disk(tmp_path) if name.startswith("2026-01-01")} - {"2026-01-01/.lock"} == mine
     assert pivot.prune(tmp_path, keep="1", now=True).removals == []
 
 

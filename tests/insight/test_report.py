@@ -72,9 +72,9 @@ def test_every_page_has_its_twin_and_every_picture_is_there(site: Path) -> None:
             used.add(frame["src"])
         if page["analyzer"] is not None:
             used |= {page["analyzer"]["collage"], page["analyzer"]["panel"]}
-    data = {name for name in contents_of(site) if name.startswith("frames/")}
-    assert data == used
+    assert {name for name in contents_of(site) if name.startswith("frames/")} == used
     assert {name for name in contents_of(site) if name == "index.html" or name.startswith("viewer/")} == set(ASSETS)
+    assert {*read(site / MARKER)["files"], MARKER} == contents_of(site).keys()
 
 
 def test_the_list_says_what_the_store_says(site: Path, small_store: Path) -> None:
