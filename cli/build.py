@@ -10,6 +10,7 @@ from ..datasets.store.store import RUN
 from ..flows import build as building
 from ..flows.engines.local import available_cores
 from ..flows.engines.server import configured_server
+from ..flows.pipeline import with_shards
 from .console import ProgressBars, err
 from .from_config import Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of
@@ -82,7 +83,7 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     if options.dry_run:
         for line in building.levels_read(config):
             err.print(line)
-        show_plan(building.with_shards(config, root), root, workers.workers or available_cores())
+        show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return
     with ProgressBars() as bars:
         prefect = configured_server() is not None if options.prefect is None else options.prefect

@@ -6,9 +6,8 @@ from typing import Any, Unpack
 from ..core.admission import allowing
 from ..core.plugins import STORED
 from ..core.progress import Reporter
-from ..core.storage import Address, open_storage, parse_address
+from ..core.storage import Address, parse_address
 from ..datasets.store.config import RunConfig, env_config, environment, make_config
-from ..datasets.store.store import RUN, Store
 from ..environments.grid import GridEnv
 from .pipeline import BuildResult, build_store, refuse_another_config
 from .running import Running, pool_of, public
@@ -41,7 +40,7 @@ def build(
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
     root, reporter = parse_address(out), running.get("reporter") or Reporter()
-    config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    config = config if isinstance(config, RunConfig) else make_config(config)
     refuse_another_config(root, config, refresh=refresh)  # before workers are started
     for line in levels_read(config):
         reporter.note(line)
@@ -69,16 +68,3 @@ def levels_read(config: RunConfig) -> Iterator[str]:
         kind = environment(name)
         if issubclass(kind, GridEnv) and (collection := kind.collection(env_config(name, run.settings, STORED))):
             yield from (f"{name}: {line}" for line in collection.report())
-
-
-def with_shards(config: RunConfig, root: Address) -> RunConfig:
-    """Return the config with the shard size of the existing store, or with a suitable one for a new store.
-
-    A size that the config sets is kept.
-    """
-    if "tasks_per_shard" in config.model_fields_set:
-        return config
-    if open_storage(root).stat(RUN) is None:
-        return config.with_fitting_shards()
-    begun = Store.open(root, complete=False).config
-    return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})

@@ -98,6 +98,7 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
+    config = with_shards(config, root)
     run = Run(config, home_of(root))
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
@@ -290,7 +291,20 @@ def refuse_another_config(root: Address, config: RunConfig, *, refresh: bool) ->
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
     if not refresh and storage.stat(RUN) is not None and storage.stat(JOURNAL) is None:
-        _reconcile(root, config)
+        _reconcile(root, with_shards(config, root))
+
+
+def with_shards(config: RunConfig, root: Address) -> RunConfig:
+    """Return the config with the shard size of the existing store, or with a suitable one for a new store.
+
+    A size that the config sets is kept.
+    """
+    if "tasks_per_shard" in config.model_fields_set:
+        return config
+    if open_storage(root).stat(RUN) is None:
+        return config.with_fitting_shards()
+    begun = Store.open(root, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
 
 
 def _reconcile(root: Address, config: RunConfig) -> RunConfig:

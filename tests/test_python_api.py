@@ -202,7 +202,7 @@ def test_a_store_is_relabelled_probed_and_reported(tmp_path: Path) -> None:
 
 
 def test_a_large_store_gets_fitting_shards_as_on_the_command_line(tmp_path: Path) -> None:
-    from pivot.flows.build import with_shards
+    from pivot.flows.pipeline import with_shards
 
     large = {"environments": {"sokoban": {"tasks": 5000}}}
     assert with_shards(make_config(large), tmp_path / "new").tasks_per_shard == 32

@@ -451,6 +451,12 @@ def test_a_readme_of_somebody_else_stays(
     assert not (tmp_path / "plain" / "README.md").exists(), "only nights named by their day have a card"
 
 
+def test_a_flow_resumes_a_store_as_a_build_does(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Path(shutil.copytree(night, tmp_path / "store"))
+    run_night(monkeypatch, DAYS[0], str(store), {"environments": {"sokoban": {"tasks": 2}}, "rollouts": 1})
+    assert Store.open(store).config.tasks_per_shard == 1, "the size of its shards stays"
+
+
 def test_the_seed_of_a_night_is_that_of_its_day_and_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two deployments with different seeds play different levels on one day."""
     monkeypatch.setattr(deployments, "_day", lambda: date(2030, 1, 2))
