@@ -18,7 +18,7 @@ from ..core.blame import blamed
 from ..core.errors import INTERRUPTED, PivotError
 from ..core.version import __version__
 from ..models.extras import install_line
-from .console import err, show_error
+from .console import err, resuming, show_error
 from .help_texts import App
 
 TRACEBACK = "PIVOT_TRACEBACK"
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def _say_interrupted() -> None:
-    err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
+    err.print(resuming(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted")))
 
 
 def _stopped(error: BaseException | None) -> bool:

@@ -5,6 +5,7 @@ escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to text of our
 """
 
 import io
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -165,9 +166,16 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
+def resuming(message: str) -> str:
+    """Return a message whose advice keeps what a build has finished: ``--refresh`` would discard it once more."""
+    if sys.argv[1:2] != ["build"] or "--refresh" not in sys.argv:
+        return message
+    return re.sub(r"\bagain(?= to |; finished| with fewer)", "again without --refresh", message)
+
+
 def show_error(message: str) -> None:
     """Print one clear error line."""
-    err.print(styled(("error:", "bold red"), f" {message}"), soft_wrap=True)
+    err.print(styled(("error:", "bold red"), f" {resuming(message)}"), soft_wrap=True)
 
 
 def quoted(path: object) -> str:

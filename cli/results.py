@@ -14,7 +14,7 @@ from ..datasets.store.usage import USAGE_HEADER, checkpoints, endings, left_out,
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
-from .console import out, percent, show_table, warn
+from .console import out, percent, resuming, show_table, warn
 
 PENDING = 3
 """Exit status of a command that is complete but for pending episodes or answers; the next run makes them."""
@@ -103,14 +103,11 @@ def show_result(result: BuildResult) -> None:
         if counts["unproved"]:
             out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
     if result.pending_episodes:
-        out.print(
-            f"{result.pending_episodes} episodes ended in an error, count in no share and are pending: run the same "
-            "command again to finish them"
-        )
+        pending = f"{result.pending_episodes} episodes ended in an error, count in no share and are pending"
+        out.print(resuming(f"{pending}: run the same command again to finish them"))
     if result.unanswered:
-        out.print(
-            f"{result.unanswered} labels got no answer from the teacher: run the same build again to request them"
-        )
+        unanswered = f"{result.unanswered} labels got no answer from the teacher"
+        out.print(resuming(f"{unanswered}: run the same build again to request them"))
     if not result.is_whole:
         reason, times, total = _most_frequent_error(load_store(root))
         if total:

@@ -25,6 +25,7 @@ from ..core.progress import Reporter
 from ..core.storage import Address, Url, open_storage, parse_address
 from ..datasets.store.config import RunConfig
 from ..datasets.store.nights import write_nights_card
+from ..datasets.store.store import MANIFEST
 from ..datasets.verify.verify import verify_store
 from ..insight.report.site import report as write_report
 from ..labeling.statements import count
@@ -100,7 +101,7 @@ def build_dataset(
             run was scheduled for, and the seed is then derived from that day, too. If it ends with `/{date}`, the
             `README.md` of the folder above names the finished nights for `load_dataset`.
         workers: Worker processes; 0 for one per core.
-        refresh: Remove the contents of the folder and build again.
+        refresh: Remove the contents of the folder and build again; a retry resumes what the first attempt has begun.
         verify: Verify the store when it is finished.
         report: Write a site into the folder `OUT-report`; not in an object store.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
@@ -124,6 +125,8 @@ def build_dataset(
     if owner:
         own(root, owner)
     config = config.model_copy(update={"seed": seed})
+    if refresh and flow_run.run_count > 1:  # an earlier attempt may have failed before it removed a finished store
+        refresh = open_storage(root).stat(MANIFEST) is not None
     # The operator allows the code that the parameters name.
     with (
         allowing(config.code),

@@ -100,14 +100,14 @@ gymnasium.register("Sleepy-v0", entry_point="sleepy:Sleepy")
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: str) -> None:
+@pytest.mark.parametrize(("workers", "flags", "how"), [("1", [], ""), ("2", ["--refresh"], "without --refresh ")])
+def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: str, flags: list[str], how: str) -> None:
     """The shard would take minutes."""
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     settings = ["--set", "gym.id=Sleepy-v0", "--set", "gym.package=sleepy", "--set", "gym.horizon=6"]
     command = [sys.executable, "-P", "-m", "pivot", "build", "gym", "--out", str(tmp_path / "store")]
     run = subprocess.Popen(
-        [*command, *settings, "--tasks", "3", "--rollouts", "8", "--workers", workers],
+        [*command, *settings, "--tasks", "3", "--rollouts", "8", "--workers", workers, *flags],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))},
         stderr=subprocess.PIPE,
         text=True,
@@ -116,7 +116,7 @@ def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: st
     while not (line := run.stderr.readline()).startswith("rolling out"):
         assert line, "it ended"
     run.send_signal(signal.SIGTERM)
-    assert run.stderr.read().splitlines()[-1] == "interrupted; run the same command again to resume"
+    assert run.stderr.read().splitlines()[-1] == f"interrupted; run the same command again {how}to resume"
     assert run.wait(timeout=PATIENCE) == 130
 
 

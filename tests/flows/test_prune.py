@@ -357,10 +357,11 @@ DAYS = ("2026-01-31", "2026-02-01")
 
 
 def run_night(
-    patch: pytest.MonkeyPatch, day: str, out: str, config: dict[str, Any] = CONFIG, **parameters: Any
+    patch: pytest.MonkeyPatch, day: str, out: str, config: dict[str, Any] = CONFIG, attempt: int = 1, **parameters: Any
 ) -> None:
     """Run the flow of a day, without a server."""
-    run = SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=datetime.fromisoformat(f"{day}T00:00:00Z"))
+    start = datetime.fromisoformat(f"{day}T00:00:00Z")
+    run = SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=start, run_count=attempt)
     watch = Reporter()
     watch.log = logging.getLogger("pivot.tests")  # type: ignore[attr-defined]
     patch.setattr(deployments, "at_work", lambda *_: nullcontext((watch, InProcess())))
@@ -453,8 +454,15 @@ def test_a_readme_of_somebody_else_stays(
 
 def test_a_flow_resumes_a_store_as_a_build_does(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Path(shutil.copytree(night, tmp_path / "store"))
-    run_night(monkeypatch, DAYS[0], str(store), {"environments": {"sokoban": {"tasks": 2}}, "rollouts": 1})
+    config = {"environments": {"sokoban": {"tasks": 2}}, "rollouts": 1}
+    build = partial(run_night, monkeypatch, DAYS[0], str(store), config)
+    build()
     assert Store.open(store).config.tasks_per_shard == 1, "the size of its shards stays"
+    (store / "manifest.json").unlink()
+    (store / "episodes" / "mine").write_text("discarded by a refresh")
+    for attempt, stays in ((2, True), (2, False)):  # the second finds a finished store
+        build(attempt=attempt, refresh=True)
+        assert (store / "episodes" / "mine").exists() is stays
 
 
 def test_the_seed_of_a_night_is_that_of_its_day_and_of_its_config(monkeypatch: pytest.MonkeyPatch) -> None:
