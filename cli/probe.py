@@ -15,12 +15,13 @@ from ..insight.probe.rates import (
     arms_of,
     group_rows,
     probe_settings,
+    probed_shards,
     refuted_labels,
     verdict_lines,
 )
-from ..insight.probe.records import BOUND, PROBE_ARMS, ProbeSettings
+from ..insight.probe.records import BOUND, PROBE_ARMS, ProbeSettings, bounds_file
 from .build import WORKERS
-from .console import ProgressBars, err, out, show_table, styled
+from .console import ProgressBars, err, out, quoted, show_table, styled
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, registered
 
@@ -83,6 +84,8 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     store = Store.open(root)
     _show_rates(store)
     _show_bounds(store)
+    if new := len(store.config.shards()) - len(probed_shards(store)):
+        err.print(f"{new} shards are newer than the probe; play them, too: pivot probe {quoted(root)}", soft_wrap=True)
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):
         out.print(line)
@@ -108,7 +111,8 @@ def _show_rates(store: Store) -> None:
 def _show_bounds(store: Store) -> None:
     if BOUND not in probe_settings(store).arms:
         return
-    bounds = [row for shard in store.config.shards() for row in bounds_of(store, shard).values()]
+    shards = [shard for shard in store.config.shards() if bounds_file(shard) in store.listed]
+    bounds = [row for shard in shards for row in bounds_of(store, shard).values()]
     err.print(
         f"{len(bounds)} failures in arm {BOUND}: {sum(row.proven > 0 for row in bounds)} pivots are proven to be later "
         f"than step 0; {sum(row.retries for row in bounds)} retries, {sum(not row.is_over for row in bounds)} searches "

@@ -38,6 +38,7 @@ from ..datasets.store.store import (
     DATABASE,
     DATASET_FOLDER,
     MANIFEST,
+    PROBE_FOLDER,
     RECEIPTS,
     RUN,
     Store,
@@ -145,7 +146,7 @@ def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) 
     for name in (MANIFEST, DATABASE, *marks_in(store.storage)):  # unfinished from now on, and no prune removes it
         store.storage.delete(name)
     if refresh:
-        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):
+        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS, PROBE_FOLDER):
             store.storage.delete(folder)
     store.write_run()
     asking = store.with_service("student", refresh=True) if refresh else store
@@ -177,6 +178,10 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
         files[AUDIT] = store.storage.record(AUDIT)
     write_database(store)
     store.write_manifest(files)
+    if PROBE_FOLDER in store.storage.entries():
+        from ..insight.probe.run import keep_retries  # noqa: PLC0415 - few stores are probed before they grow
+
+        keep_retries(store)
     return summarise(store, results, already_complete=False)
 
 

@@ -38,6 +38,8 @@ DATABASE = "pivot.duckdb"
 AUDIT = "audit.json"
 """Audit of the source of an import; only an imported store has it."""
 RECEIPTS = ".receipts"
+PROBE_FOLDER = "probe"
+"""Folder of a probe; the manifest proves only that its files are unchanged."""
 PLAYED = "rollout"
 """Stage whose receipt says that a shard is played."""
 

@@ -18,12 +18,8 @@ from ..export.card import CARD, PICTURE, card_text, example_picture
 from ..store.dataset_rows import dataset_file
 from ..store.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES
 from ..store.splits import SIDES
-from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
+from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, PROBE_FOLDER, RUN, Store, data_files
 from .compare import contrast, picture_problem
-
-PROBE_FOLDER = "probe"
-"""Folder of a probe; the manifest proves only that its files are unchanged."""
-
 
 # The manifest
 

@@ -21,8 +21,8 @@ from ..store.dataset_rows import ShardSplit, plan_split
 from ..store.location import refuse_while_written
 from ..store.schema import EPISODES, STEPS
 from ..store.stages import LabelStage
-from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
-from .files import PROBE_FOLDER, card_problems, file_problems, run_problems
+from ..store.store import MANIFEST, PROBE_FOLDER, Store, refuse_unfinished_relabel
+from .files import card_problems, file_problems, run_problems
 from .imports import import_problems
 from .replay import stored_policy
 from .report import Report

@@ -16,7 +16,9 @@ import polars as pl
 from ...core.errors import NoStoreError
 from ...core.intervals import Interval, mean_of, sums_by_level
 from ...datasets.sql.database import CLOSED, DERIVED
+from ...datasets.store.config import Shard
 from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import EPISODES
 from ...datasets.store.store import Store
 from .records import PROBE, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
 
@@ -90,9 +92,15 @@ def probe_rows(store: Store) -> pl.DataFrame:
     """
     if SETTINGS_FILE not in store.manifest():
         raise NoStoreError(f"{store.root} was not probed; run: pivot probe {store.root}")
-    tables = [read_table(store.storage, probe_file(shard), PROBE) for shard in store.config.shards()]
-    rows = pl.concat([pl.DataFrame(pl.from_arrow(table)) for table in tables])
+    tables = [read_table(store.storage, probe_file(shard), PROBE) for shard in probed_shards(store)]
+    rows = pl.concat([pl.DataFrame(pl.from_arrow(table)) for table in (PROBE.arrow.empty_table(), *tables)])
     return rows.filter(pl.col("label_version") == str(store.config.label_version))
+
+
+def probed_shards(store: Store) -> list[Shard]:
+    """Return the shards with retries; shards that a build made after the probe have none."""
+    manifest = store.manifest()
+    return [shard for shard in store.config.shards() if probe_file(shard) in manifest]
 
 
 def probe_settings(store: Store) -> ProbeSettings:
@@ -107,7 +115,7 @@ def arm_rates(store: Store) -> tuple[list[GroupRates], list[ArmRate]]:
         StoreError: the store was not probed.
     """
     rows, settings = probe_rows(store), probe_settings(store)
-    episodes = store.lazy().episodes.filter(pl.col("status") == "complete").collect()
+    episodes = store.scan(EPISODES, probed_shards(store)).filter(pl.col("status") == "complete").collect()
     groups: list[GroupRates] = []
     rates: list[ArmRate] = []
     for env in store.config.environments:

@@ -14,9 +14,9 @@ from ...core.plugins import Settings
 from ...core.records import Stored
 from ...datasets.store.config import Shard
 from ...datasets.store.schema import TableSchema, columns_of
+from ...datasets.store.store import PROBE_FOLDER as FOLDER
 from ...training.policy_rl.hindsight.contexts import random_other_step
 
-FOLDER = "probe"
 SETTINGS_FILE = f"{FOLDER}/probe.json"
 RECEIPTS = f".{FOLDER}"
 """Folder of the receipts with which a stopped probe resumes; no manifest lists them."""

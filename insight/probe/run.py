@@ -13,19 +13,19 @@ from typing import Any
 from ...core import admission
 from ...core.errors import ConfigError
 from ...core.progress import Reporter
-from ...core.storage import Address
+from ...core.storage import Address, FileRecord
 from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
 from ...datasets.store.schema import LABELS
-from ...datasets.store.stages import PENDING_EPISODES
+from ...datasets.store.stages import PENDING_EPISODES, ShardResult
 from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.scheduler import run_batches, run_without_gc_pauses
-from .bounds import bound_shard, refuse_other_policy, run_of
+from .bounds import BoundFiles, bound_shard, refuse_other_policy, run_of
 from .rates import probe_settings
 from .records import BOUND, FOLDER, PROBE_ARMS, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
-from .shard import ShardDone, ShardProbe, rollback_policy
+from .shard import ProbeFiles, ShardDone, ShardProbe, rollback_policy
 
 STAGE = "probe"
 
@@ -133,6 +133,22 @@ def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:
         f"{store.root} holds retries in the arms {', '.join(stored.arms)}, {stored.resamples} per failure, some of "
         "which would be dropped; ask for at least these with --arm and --resamples, or delete its folder probe"
     )
+
+
+def keep_retries(store: Store) -> None:
+    """List the retries of an earlier probe in a new manifest, and remove those of shards that have changed."""
+    if store.storage.stat(SETTINGS_FILE) is None:
+        return  # the first probe did not finish
+    settings, policy, files = probe_settings(store), rollback_policy(store), dict[str, FileRecord]()
+    for shard in store.config.shards():
+        for stage in (ProbeFiles(store, shard, settings, policy), BoundFiles(store, shard)):
+            if isinstance(result := stage.check(), ShardResult):
+                files |= result.files
+    if files:
+        files[SETTINGS_FILE] = store.storage.record(SETTINGS_FILE)
+    for name in store.storage.listing(FOLDER).keys() - files.keys():
+        store.storage.delete(name)
+    store.write_manifest(store.manifest() | files)
 
 
 def _is_played(store: Store, shard: Shard) -> bool:

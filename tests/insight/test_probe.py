@@ -62,9 +62,7 @@ def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
     store = Store.open(lake)
     rates = {each.arm: each for each in arm_rates(store)[1]}
     no_hint, after = rates["no_hint"], rates["after"]
-    assert no_hint.lift is not None
-    assert after.lift is not None
-    assert after.success is not None
+    assert no_hint.lift is not None and after.lift is not None and after.success is not None
     assert no_hint.lift.low > after.lift.high
     assert after.success.value == 0
     # The first retry alone stands for its failure in the rates of groups: here, in one that fails as a whole.
@@ -143,7 +141,6 @@ def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypa
     monkeypatch.setattr(ScriptedPolicy, "reply", broken)
     _probe(root)
     errors = [row["error"] for row in probe_rows(Store.open(root)).to_dicts() if row["status"] == "error"]
-    assert errors
     assert "the model is tired" in errors[0]
     monkeypatch.undo()
     assert _probe(root).played == len(errors)
@@ -161,47 +158,48 @@ def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
         change_rows(root, path.relative_to(root).as_posix(), too_early)
     rewrite_manifest(root)
     result = CliRunner().invoke(app, ["probe", str(root), "--arm", "after", "--resamples", "4", "--workers", "1"])
-    assert result.exit_code == 1
-    assert "these labels are wrong" in result.output
-    assert "alarm:" in result.output
+    assert result.exit_code == 1 and "these labels are wrong" in result.output and "alarm:" in result.output
     (refuted,) = refuted_labels(Store.open(root))
-    assert refuted.alarm
-    assert refuted.episodes
+    assert refuted.alarm and refuted.episodes
 
 
 def test_arms_name_their_steps() -> None:
     steps = {name: arm.step("episode", 2, 5) for name, arm in PROBE_ARMS.items()}
     assert steps.pop("random") in {0, 1, 3, 4}
     assert steps == {"no_hint": 2, "after": 3, "self": 2, "teacher": 2, "before": 1}
-    assert PROBE_ARMS["after"].step("episode", 4, 5) is None
-    assert PROBE_ARMS["before"].step("episode", 0, 5) is None
-    assert PROBE_ARMS["random"].step("episode", 0, 1) is None
+    for name, pivot_step, num_steps in (("after", 4, 5), ("before", 0, 5), ("random", 0, 1)):
+        assert PROBE_ARMS[name].step("episode", pivot_step, num_steps) is None
 
 
 def test_returns_and_lifts() -> None:
-    assert is_lift(0.1 + 0.2, 0.3) is False
-    assert is_lift(0.3, 0.1 + 0.2) is False
-    assert is_lift(0.0, 1e-6)
+    assert is_lift(0.0, 1e-6) and not is_lift(0.1 + 0.2, 0.3) and not is_lift(0.3, 0.1 + 0.2)
 
 
 def test_the_command_shows_and_refuses(five: Path, tmp_path: Path) -> None:
     shown = run("probe", five, "--show")
-    assert "retries that return more" in shown
-    assert "reads no hints" in shown
+    assert "retries that return more" in shown and "reads no hints" in shown
     assert isinstance(error_of("probe", five, "--arm", "sideways"), ConfigError)
     error = error_of("probe", build_tiny(tmp_path / "store", "frozenlake"), "--show")
     assert isinstance(error, StoreError)
     assert "was not probed; run: pivot probe" in str(error)
 
 
-def test_a_relabelled_store_keeps_no_stale_rate(tmp_path: Path) -> None:
-    root = build_tiny(tmp_path / "store", "frozenlake")
+def test_a_store_that_changes_keeps_the_retries_of_unchanged_shards_alone(tmp_path: Path) -> None:
+    root, config = tmp_path / "store", config_of({"frozenlake": 3})
+    pivot.build(config_of({"frozenlake": 2}), root)
     _probe(root, arms=("no_hint",))
+    rows = probe_rows(Store.open(root))
+    pivot.build(config, root)
+    assert probe_rows(Store.open(root)).equals(rows) and problems(root) == []
+    assert "1 shards are newer than the probe" in run("probe", root, "--show")
+    result = _probe(root, arms=("no_hint",))
+    assert result.played == result.retries - rows.height > 0
     run("relabel", root, "--split", "episode", "--workers", "1")
-    store = Store.open(root)
-    assert probe_rows(store).is_empty()
+    assert probe_rows(Store.open(root)).is_empty()
     _probe(root, arms=("no_hint",))
     assert probe_rows(Store.open(root)).height
+    pivot.build(config, root, refresh=True)
+    assert not (root / "probe").exists() and problems(root) == []
 
 
 def _player(body: dict[str, Any]) -> dict[str, Any]:
@@ -241,8 +239,7 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
     assert len(failures) <= len(hint_requests) <= 2 * len(failures)  # an unusable answer is requested twice
     for arm in ("self", "teacher"):
         hints = {row["hint"] for row in rows if row["arm"] == arm and row["status"] == "done"}
-        assert hints
-        assert all(any(hint in text for text in played) for hint in hints)
+        assert hints and all(any(hint in text for text in played) for hint in hints)
     hinted_rows = [row for row in rows if row["status"] == "done" and row["hint"]]
     assert sum(len(row["actions"]) for row in hinted_rows) == sum("failure" in text.lower() for text in played)
     assert {row["status"] for row in rows if row["hint"] == ""} <= {"no_hint"}
