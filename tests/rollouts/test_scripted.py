@@ -228,7 +228,7 @@ def test_a_level_without_a_target_is_refused(state: str) -> None:
 
 
 def test_replies_in_primitiveskill_are_those_of_other_machines() -> None:
-    """Its figures in docs/internals/measured.md, and what its pictures show there, were measured with these."""
+    """Its figures in docs/internals/measured.md were measured with these."""
     assert digest(texts(played("primitiveskill"))) == "6af514d3ca4abac7736a95a2fad69f1f"
 
 
