@@ -146,8 +146,10 @@ def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) 
     for name in (MANIFEST, DATABASE, *marks_in(store.storage)):  # unfinished from now on, and no prune removes it
         store.storage.delete(name)
     if refresh:
-        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS, PROBE_FOLDER):
-            store.storage.delete(folder)
+        names = {*(schema.name for schema in STORE_TABLES), "imports", "labels", DATASET_FOLDER, RECEIPTS, PROBE_FOLDER}
+        for name in store.storage.entries():
+            if name in names | {AUDIT} or name.startswith(f".{DATASET_FOLDER}-v"):
+                store.storage.delete(name)
     store.write_run()
     asking = store.with_service("student", refresh=True) if refresh else store
     stages = [RolloutStage(asking, shard, levels) for shard, levels in tasks.items()]

@@ -171,6 +171,9 @@ def test_refresh_rebuilds_everything(built: Path, store: Path, tmp_path: Path) -
     assert (result.already_complete, result.reused_shards) == (False, 0)
     assert fingerprint(store) == fingerprint(built)
     other = config_of(1, seed=7)
+    for name in ("imports/left.parquet", ".dataset-v2/left.parquet", "audit.json"):  # of an import, a killed relabel
+        (store / name).parent.mkdir(exist_ok=True)
+        (store / name).touch()
     pivot.build(other, store, refresh=True)
     pivot.build(other, tmp_path / "other")
     assert fingerprint(store) == fingerprint(tmp_path / "other")
