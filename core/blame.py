@@ -16,7 +16,7 @@ def blamed(error: BaseException) -> str | None:
     The innermost frame that belongs to a plugin or to PIVOT decides. Frames of other processes are read from the text
     that their pool sent along.
     """
-    ours = f"{Path(__file__).parent}{os.sep}"
+    ours = f"{Path(__file__).parents[1]}{os.sep}"
     text = "".join(traceback.format_exception(error))
     for block in text.split("Traceback (most recent call last)")[1:]:
         frames = [(path, int(line)) for path, line in re.findall(r'^ *File "(.+?)", line (\d+)', block, re.MULTILINE)]

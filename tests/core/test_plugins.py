@@ -1,5 +1,6 @@
 """Check that plugins are found by name, and that errors name the package and the reason."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -14,6 +15,7 @@ from pivot.core.blame import blamed
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
+from pivot.rollouts.parser import visible_span
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
 
@@ -63,23 +65,21 @@ def test_a_name_registered_twice_is_reported(registered: list[EntryPoint]) -> No
 def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     registered: list[EntryPoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "toys.py").write_text("import json\n\n\ndef broken(text):\n    return json.loads(text)\n")
+    (tmp_path / "toys.py").write_text("def call(function, value):\n    return function(value)\n")
     monkeypatch.syspath_prepend(tmp_path)
     toys = import_module("toys")
     registered.append(point("toys:Toy"))
     with pytest.raises(ValueError, match="Expecting") as caught:
-        toys.broken("{")
+        toys.call(json.loads, "{")
     message = blamed(caught.value)
-    assert message is not None
-    assert message.startswith(
-        "environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: "
-    )
-    assert message.endswith("toys.py:5; fix or uninstall that package") and "\n" not in message
+    start = "environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: "
+    assert message is not None and message.startswith(start)
+    assert message.endswith("toys.py:2; fix or uninstall that package") and "\n" not in message
     with ProcessPoolExecutor(1) as pool, pytest.raises(ValueError, match="Expecting") as caught:
-        pool.submit(toys.broken, "{").result()
+        pool.submit(toys.call, json.loads, "{").result()
     assert blamed(caught.value) == message
-    with pytest.raises(KeyError) as ours:
-        plugins.is_ours("environments", "nobody")
+    with pytest.raises(AttributeError) as ours:
+        toys.call(visible_span, None)
     assert blamed(ours.value) is None
 
 
