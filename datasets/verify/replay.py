@@ -97,7 +97,7 @@ class ReplayedRun(Run):
         vars(self).update({name: value for name, value in vars(run).items() if name != "run_id"})
         self._policy, self._writer = policy, writer
         if not follow:
-            self._envs = {name: replace(env, config=env.config.without_locations()) for name, env in run.envs.items()}
+            self.envs = {name: replace(env, config=env.config.without_locations()) for name, env in run.envs.items()}
 
     def policy(self) -> Policy:
         """Return the policy."""

@@ -20,6 +20,7 @@ from pivot.datasets.sql.database import DERIVED, write_database
 from pivot.datasets.store.run import RunEnv
 from pivot.datasets.store.store import DATABASE, MANIFEST, RUN, Store
 from pivot.datasets.verify.compare import SHOWN, contrast
+from pivot.datasets.verify.replay import ReplayedRun
 from pivot.datasets.verify.verify import verify_store
 from pivot.datasets.verify.views import view_problems
 from pivot.environments.svg.environment import SvgConfig
@@ -73,8 +74,7 @@ def test_deeply_nested_json_in_a_row(lake: Patient, cell: str) -> None:
     table, column = cell.split(".")
     change_rows(lake.root, lake.file("frozenlake", table), lambda rows: rows[0].update({column: NESTED}))
     messages = lake.found()
-    assert messages
-    assert all(len(problem) < 1000 for problem in messages)
+    assert messages and all(len(problem) < 1000 for problem in messages)
 
 
 @pytest.mark.parametrize("name", [RUN, MANIFEST])
@@ -121,8 +121,7 @@ def test_a_store_that_changes_meanwhile_is_no_forgery(lake: Patient) -> None:
 )
 def test_a_difference_shows(stored: Any, derived: Any, shown: str) -> None:
     text = contrast("x", stored, derived)
-    assert shown in text
-    assert len(text) < 2 * SHOWN + 60
+    assert shown in text and len(text) < 2 * SHOWN + 60
 
 
 # Levels from a folder
@@ -146,8 +145,7 @@ def test_without_the_folder_stored_levels_are_taken_and_named(drawings: Path) ->
     report = verify_store(drawings, Reporter())
     assert report.problems == []
     (note,) = report.notes
-    assert "levels of svg are taken as they are stored" in note
-    assert "--sources" in note
+    assert "levels of svg are taken as they are stored" in note and "--sources" in note
     report = verify_store(drawings, Reporter(), follow=True)
     assert report.problems == []
     assert "is not a folder" in report.notes[0]
@@ -176,6 +174,8 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
         monkeypatch.setattr(f"pivot.environments.svg.{place}", Mock(side_effect=AssertionError("a path was followed")))
     patient = Patient(drawings, tmp_path / "copy")
     assert patient.found() == []
+    replay = ReplayedRun(Store.open(drawings).run, None, None, follow=False)
+    assert replay.envs["svg"].config.levels_from_elsewhere is None
     change_run(patient.root, lambda run: run["config"]["environments"]["svg"]["settings"].update(targets_digest=""))
     for reader in (Store.open, problems, pivot.load_store):
         with pytest.raises(ConfigError, match="targets_digest is missing; copy it from the store's run"):
