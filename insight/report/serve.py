@@ -5,9 +5,11 @@ server as its host, so that a foreign page whose name resolves to this machine i
 through it, and every answer repeats the policy that no page may load anything from elsewhere.
 """
 
+import sys
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 from ...core.errors import ConfigError, PivotError
@@ -104,6 +106,11 @@ class ViewServer(ThreadingHTTPServer):
             raise ConfigError(f"port {port} of {HOST} cannot be used ({error}); choose another --port") from error
         self.site, self.report = site, report
         self.names = {f"{host}:{self.server_port}" for host in (HOST, "localhost")}
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of an error, unless a browser has left the page early."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pivot.datasets.store.nights import nights_of
@@ -342,11 +343,19 @@ def test_the_server_answers_its_own_name_only(server: ViewServer) -> None:
     assert (status, json.loads(body)["count"]) == (200, 48)
     assert headers["Content-Type"] == "application/json"
     policy = headers["Content-Security-Policy"]
-    assert "default-src 'none'" in policy
-    assert "http" not in policy
-    assert "unsafe" not in policy
+    assert "default-src 'none'" in policy and "http" not in policy and "unsafe" not in policy
     assert ask(server, "/", "HEAD")[1] == b""
     assert ask(server, "/")[1] == asset("index.html")
+
+
+def test_only_a_browser_that_leaves_early_has_no_traceback(
+    server: ViewServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, tracebacks in ((BrokenPipeError, 0), (ConnectionResetError, 0), (KeyError, 1)):
+        monkeypatch.setattr(server.site, "content", Mock(side_effect=error))
+        with pytest.raises(ConnectionError):
+            ask(server, "/")
+        assert capsys.readouterr().err.count("Traceback") == tracebacks
 
 
 def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path: Path) -> None:
@@ -355,9 +364,7 @@ def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path
     with serving(Site(store, ALL), said.append) as answering:
         shutil.rmtree(store / "steps")
         status, body, _ = ask(answering, "/episodes/0/0.json")
-    assert status == 500
-    assert b"steps" in body
-    assert said == [body.decode().rstrip("\n")]
+    assert status == 500 and b"steps" in body and said == [body.decode().rstrip("\n")]
 
 
 def test_the_command_serves_until_it_is_stopped(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,13 +376,11 @@ def test_the_command_serves_until_it_is_stopped(small_store: Path, monkeypatch: 
     monkeypatch.setattr(ViewServer, "serve_forever", stop)
     monkeypatch.setattr(webbrowser, "open", addresses.append)
     said = run("view", small_store, "--limit", "3")
-    assert said.startswith(f"6 episodes at {addresses[0]} until Ctrl-C")
-    assert addresses[0].startswith("http://127.0.0.1:")
+    assert said.startswith(f"6 episodes at {addresses[0]} until Ctrl-C") and "http://127.0.0.1:" in addresses[0]
     run("view", small_store, "--no-open")
     assert len(addresses) == 1
 
 
 def test_a_port_in_use_is_said(server: ViewServer, small_store: Path) -> None:
     message = str(error_of("view", small_store, "--port", str(server.server_port), "--no-open"))
-    assert f"port {server.server_port} of 127.0.0.1 cannot be used" in message
-    assert "--port" in message
+    assert f"port {server.server_port} of 127.0.0.1 cannot be used" in message and "--port" in message
