@@ -20,7 +20,7 @@ from ..domains import Failure, domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..target import target_mode
 
-VERSION = "9"
+VERSION = "10"
 """Version of the template and of the statements that it offers; any change of a text raises it."""
 
 SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"
@@ -127,13 +127,15 @@ def facts(request: GuidanceRequest) -> list[str]:
     task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
     word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
     words = domain_of(episode.env, request.settings)
+    index = "the last step, by convention" if verdict.fallback else f"the index of {words.pivot}"
+    meaning = "" if verdict.fallback else words.meaning(word)
     sentences = [f"Task: {task}"]
     if instruction and instruction != task:
         sentences.append(f"Instruction of this episode: {instruction}")
     sentences += [
         f"Turn budget: {episode.horizon}; steps made: {episode.num_steps}, counted from 0.",
-        f"Pivot step: {step}. It is the index of {words.pivot}.",
-        f"Failure mode: {word}" + (f" ({meaning})." if (meaning := words.meaning(word)) else "."),
+        f"Pivot step: {step}. It is {index}.",
+        f"Failure mode: {word}" + (f" ({meaning})." if meaning else "."),
         f"Action at step {step}: {_action(request)}.",
     ]
     sentences += _amounts(certificate.unit, certificate.before, certificate.after, request)

@@ -67,7 +67,7 @@ def test_labels_say_who_wrote_them_and_every_call_is_stored(coached: tuple[Path,
     labels = frames.labels.collect()
     assert set(labels["teacher"]) == {"openai"}
     config = json.loads(labels["teacher_config"][0])
-    assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "9", False)
+    assert (config["model"], config["prompt_version"], config["is_stand_in"]) == (MODEL, "10", False)
     assert server.url not in labels["teacher_config"][0]
     rejected = labels.filter(~pl.col("accepted"))
     reasons = {reason["kind"] for row in rejected["reject_reasons"] for reason in row}
