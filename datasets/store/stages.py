@@ -361,9 +361,8 @@ class LabelStage(Stage):
             env.prover(quick=True),
             run.config.guidance or "facts",
         )
-        calls = [call for label in labels for call in label.calls]
-        if (name := store.label_calls_file(self.shard)) is not None:
-            calls = _all_calls(store, name, pending, calls)
+        made, name = [call for label in labels for call in label.calls], store.label_calls_file(self.shard)
+        calls = [] if name is None else _all_calls(store, name, pending, made)
         shown = [label.teacher_prompt for label in labels if label.teacher_prompt is not None]
         prompts = {each.prompt_hash: each for each in (*(label.prompt for label in labels), *shown)}
         rows = {LABELS: labels, PROMPTS: prompts.values(), CALLS: calls}
@@ -372,9 +371,9 @@ class LabelStage(Stage):
     def product_of(self, tables: Mapping[TableSchema, pa.Table]) -> Product:
         """Return the labels of the shard with their prompts, and with their calls if the teacher is a model."""
         store, shard = self.store, self.shard
-        names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
-        if (calls := store.label_calls_file(shard)) is not None:
-            names[CALLS] = calls
+        prompts = store.label_prompts_file(shard)
+        calls = prompts.replace(PROMPTS.name, CALLS.name, 1)  # without rows, it removes what a killed relabel left
+        names = {LABELS: store.table_file(LABELS, shard), PROMPTS: prompts, CALLS: calls}
         columns = ["episode_id", "pivot_step", "accepted", "proved", "reject_reasons"]
         rows, unanswered = tables[LABELS].select(columns).to_pylist(), (TEACHER, UNANSWERED)
         facts = {
