@@ -93,10 +93,10 @@ def show_result(result: BuildResult) -> None:
                 counts["rows"],
             ]
         )
-    root = result.root
+    root, store = result.root, Store.open(result.root)
     title = f"{root} (already complete)" if result.already_complete else str(root)
     show_table(title, ["environment", "episodes", "success", "failed", "accepted", "rejected", "training rows"], rows)
-    _show_usage(Store.open(root))
+    _show_usage(store)
     if result.reused_shards and not result.already_complete:
         out.print(f"{result.reused_shards} of {result.shards} rollout shards were kept")
     for name, counts in result.environments.items():
@@ -104,10 +104,11 @@ def show_result(result: BuildResult) -> None:
             out.print(f"{counts['unproved']} labels of {name} are unproved: no independent search decided them")
     if result.pending_episodes:
         pending = f"{result.pending_episodes} episodes ended in an error, count in no share and are pending"
-        out.print(resuming(f"{pending}: run the same command again to finish them"))
+        out.print(resuming(f"{pending}: run the same build or import again to finish them"))
     if result.unanswered:
-        unanswered = f"{result.unanswered} labels got no answer from the teacher"
-        out.print(resuming(f"{unanswered}: run the same build again to request them"))
+        again = "relabel --only-rejected" if store.is_imported else "build --out"
+        line = f"{result.unanswered} labels got no answer from the teacher; ask again: pivot {again}"
+        out.print(line, shlex.quote(str(root)), soft_wrap=True)
     if not result.is_whole:
         reason, times, total = _most_frequent_error(load_store(root))
         if total:

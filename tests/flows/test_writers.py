@@ -140,15 +140,15 @@ def test_unanswered_labels_are_asked_for_again(tmp_path: Path) -> None:
         unanswered = sum(any(reason["kind"] == "unanswered" for reason in row) for row in labels["reject_reasons"])
         assert result.unanswered == unanswered > 0
         assert problems(root) == []
+        said = CliRunner().invoke(app, ["relabel", str(root), "--workers", "1"]).output  # keeps what is stored
+        assert f"{unanswered} labels got no answer from the teacher; ask again: pivot build --out {root}" in said
         server.fault = lambda key, tried: None
         answers = server.log.answered
-        result = pivot.build(config, root)
-        assert result.unanswered == 0
+        assert pivot.build(config, root).unanswered == 0
         assert unanswered <= server.log.answered - answers <= 2 * unanswered
         after = {row["episode_id"]: row["failure_reason"] for row in load_store(root).labels.collect().to_dicts()}
         assert {key: text for key, text in before.items() if text} == {key: after[key] for key in before if before[key]}
-        assert problems(root) == []
-        assert pivot.build(config, root).already_complete
+        assert problems(root) == [] and pivot.build(config, root).already_complete
 
 
 def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
