@@ -36,6 +36,7 @@ from ...labeling.label import (
     write_guidance,
 )
 from ...rollouts.base import Batch, Status, TaskRollouts
+from ...rollouts.episode import open_batch
 from ...rollouts.loop import roll_out_batch
 from ..export.base import LabelledShard
 from ..export.dataset import DatasetExporter
@@ -209,7 +210,7 @@ def report_stored(reporter: Reporter, result: ShardResult) -> None:
 
 @dataclass(frozen=True)
 class RolloutStage(Stage):
-    """Rolls out the levels of a shard, or only the episodes that an earlier run left broken."""
+    """Rolls out the levels of a shard, or only the episodes that an earlier run left broken or did not have."""
 
     tasks: Sequence[Task]
 
@@ -231,6 +232,21 @@ class RolloutStage(Stage):
             }
         )
 
+    def check(self) -> Pending | ShardResult:
+        """Return the result or the remaining work; a shard that gets more tasks keeps its stored episodes."""
+        result, rollouts = super().check(), self.store.config.rollouts
+        if isinstance(result, ShardResult) or result.episodes is not None:
+            return result
+        receipt = self.store.receipt(self.name, self.shard)
+        count = receipt.facts["episodes"] // rollouts if receipt else 0
+        before = replace(self, tasks=self.tasks[:count]).check() if 0 < count < len(self.tasks) else result
+        pending = before.episodes if isinstance(before, Pending) else frozenset[str]()
+        if pending is None:
+            return result
+        _, episodes = open_batch(self.batch(result), self.store.run.policy())
+        added = (run.id_of(sample) for run, sample in episodes[count * rollouts :])
+        return replace(result, episodes=pending.union(added))
+
     def make(self, pending: Pending) -> Product:
         """Play the pending episodes with the policy of the run."""
         return self.product(pending, roll_out_batch(self.batch(pending), self.store.run.policy()))
@@ -246,8 +262,9 @@ class RolloutStage(Stage):
         store = self.store
         if pending.episodes is not None:
             stored = stored_rollouts({schema: store.read(schema, self.shard) for schema in STORE_TABLES})
-            pairs = zip(stored, rollouts, strict=True)
-            rollouts = [_merged(before, after, pending.episodes) for before, after in pairs]
+            pairs = zip(stored, rollouts, strict=False)  # the shard may have got more tasks
+            merged = [_merged(before, after, pending.episodes) for before, after in pairs]
+            rollouts = [*merged, *rollouts[len(merged) :]]
         tables = rollout_tables(rollouts)
         files = [(store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
         rows = tables[EPISODES].select(["episode_id", "status", "failed"]).to_pylist()

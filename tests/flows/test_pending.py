@@ -18,7 +18,8 @@ from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 from pivot.tests.stores import problems
 
 ROLLOUTS = 4
-CONFIG = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=ROLLOUTS, policy={"name": "flaky"})
+RUN = {"rollouts": ROLLOUTS, "tasks_per_shard": 2, "policy": {"name": "flaky"}}
+SMALL, CONFIG = (config_of({"sokoban": tasks, "frozenlake": 2}, **RUN) for tasks in (3, 4))
 
 
 class FlakyPolicy(ScriptedPolicy):
@@ -61,21 +62,21 @@ def _one_task_at_once(turn: Turn) -> bool:
 
 
 @pytest.mark.parametrize("fails", [_one_in_five_at_its_third_turn, _one_task_at_once])
-def test_broken_episodes_are_made_again_and_nothing_else(
+def test_broken_and_added_episodes_are_made_and_nothing_else(
     faultless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Callable[[Turn], bool]
 ) -> None:
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(fails))
-    first = pivot.build(CONFIG, tmp_path / "store")
+    first = pivot.build(SMALL, tmp_path / "store")
     episodes = load_store(tmp_path / "store").episodes.collect()
     broken = set(episodes.filter(pl.col("status") == "error")["episode_id"])
-    assert 3 <= len(broken) < len(episodes)
-    assert first.pending_episodes == len(broken)
+    assert 3 <= first.pending_episodes == len(broken) < len(episodes)
     assert_whole(tmp_path / "store")
 
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     FlakyPolicy.episode_ids.clear()
     second = pivot.build(CONFIG, tmp_path / "store")
-    assert broken == FlakyPolicy.episode_ids
+    added = {*load_store(faultless).episodes.collect()["episode_id"]} - {*episodes["episode_id"]}
+    assert broken | added == FlakyPolicy.episode_ids and len(added) == ROLLOUTS
     assert (second.pending_episodes, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(faultless)
     assert _requests(tmp_path / "store") == _requests(faultless)
@@ -95,8 +96,7 @@ def test_broken_episodes_are_kept_without_labels_and_groups(tmp_path: Path, monk
     frames = load_store(tmp_path)
     broken = frames.episodes.filter(pl.col("status") == "error").collect()
     assert broken.select("failed", "success").null_count().row(0) == (len(broken), len(broken))
-    assert set(broken["stop_reason"]) == {"policy_error"}
-    assert all("503" in error for error in broken["error"])
+    assert set(broken["stop_reason"]) == {"policy_error"} and all("503" in error for error in broken["error"])
     assert set(broken["num_steps"]) == {2}
     ids = broken.lazy().select("episode_id")
     assert frames.labels.join(ids, on="episode_id").collect().is_empty()
