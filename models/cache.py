@@ -140,7 +140,7 @@ class CallCache:
 
 _USAGE = ("prompt_tokens", "completion_tokens")
 _KNOWN = (*_USAGE, "model_revision", "left_out")
-_PAID = ("attempts", "latency", "cost")
+_PAID = ("attempts", "latency", "cost", "broken_off")
 """Columns of a cached call that only the paying store gets again."""
 
 
@@ -225,7 +225,8 @@ def _restored(stored: Mapping[str, Any], seconds: float, *, is_ours: bool) -> Ch
         call={
             **{name: stored[name] for name in _KNOWN if name in stored},
             **(
-                {**{name: stored[name] for name in _PAID}, "cache_hit": False, "kept": True}
+                {name: stored[name] for name in _PAID if stored.get(name) is not None}
+                | {"cache_hit": False, "kept": True}
                 if is_ours
                 else {"attempts": 0, "latency": seconds, "cost": 0.0, "cache_hit": True}
             ),

@@ -67,11 +67,11 @@ class FakeModel(ChatModel):
         return answer
 
 
-def ask(path: Path, model: FakeModel, *requests: ChatRequest, refresh: bool = False) -> list[ChatAnswer]:
+def ask(path: Path, model: FakeModel, *requests: ChatRequest, **settings: Any) -> list[ChatAnswer]:
     """Ask through the cache at ``path``, opened and closed."""
 
     async def all_of_them() -> list[ChatAnswer]:
-        async with aclosing(CachedModel(model, CallCache(path), refresh=refresh)) as cached:
+        async with aclosing(CachedModel(model, CallCache(path), **settings)) as cached:
             return [await cached.answer(request) for request in requests]
 
     return asyncio.run(all_of_them())
@@ -79,11 +79,11 @@ def ask(path: Path, model: FakeModel, *requests: ChatRequest, refresh: bool = Fa
 
 def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
     call: dict[str, Any] = {"attempts": 3, "latency": 1.5, "prompt_tokens": 10, "completion_tokens": 2, "cost": 0.5}
-    call["model_revision"] = "r1"
+    call |= {"model_revision": "r1", "broken_off": 1}
     first = ChatAnswer(HARD, "length", (1, 2), (-0.5, -1.5), call=call)
-    (paid,) = ask(tmp_path / "c", FakeModel([first]), REQUEST)
-    (free,) = ask(tmp_path / "c", FakeModel([]), REQUEST)
-    assert paid == first
+    paid, again = ask(tmp_path / "c", FakeModel([first], "r1"), REQUEST, REQUEST, payer="store")
+    (free,) = ask(tmp_path / "c", FakeModel([], "r1"), REQUEST)
+    assert paid == first and again.call == call | {"left_out": None, "cache_hit": False, "kept": True}
     assert (free.text, free.finish_reason, free.token_ids, free.logprobs) == (HARD, "length", (1, 2), (-0.5, -1.5))
     assert free.call["cache_hit"]
     assert (free.call["attempts"], free.call["cost"], free.call["prompt_tokens"]) == (0, 0.0, 10)
