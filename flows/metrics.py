@@ -67,8 +67,8 @@ class RunMetrics:
     only_deployed: bool = False
     """Whether this belongs to a deployment that has not had a run."""
 
-    def follow(self) -> None:
-        """Keep the values of the run before this one; a run without an end has failed.
+    def follow(self, *, retry: bool = False) -> None:
+        """Keep the values of the run before this one; a run without an end has failed, unless this is its retry.
 
         Raises:
             StoreError: the file cannot be read.
@@ -84,7 +84,7 @@ class RunMetrics:
         for line in lines:
             if line.startswith(PREFIX):
                 samples.setdefault(line.removeprefix(PREFIX).partition("{")[0], []).append(line)
-        if any(line.endswith(" 1") for line in samples.get("run_active", ())):
+        if not retry and any(line.endswith(" 1") for line in samples.get("run_active", ())):
             name = f"{PREFIX}run_succeeded"
             samples["run_succeeded"] = [f"{name}{{{_labels({'deployment': self.deployment})}}} 0"]
         self.before = samples

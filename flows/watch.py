@@ -97,7 +97,7 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
     artifacts = Artifacts(log, flow_run.id, name)
     watch = Watch(log, artifacts, RunMetrics(name, time.time()), beside)
     try:
-        watch.metrics.follow()
+        watch.metrics.follow(retry=flow_run.run_count > 1)
     except StoreError as error:
         log.warning("%s", error)
     watch.write_metrics()  # before any work, so that a killed run has left all series

@@ -257,9 +257,9 @@ def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
     error: BaseException, alarms: list[set[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "get_run_logger", lambda: LOG)
-    monkeypatch.setattr(watch, "flow_run", SimpleNamespace(id=None))
     monkeypatch.setattr(watch, "deployment", SimpleNamespace(id="1", name="nightly-sokoban"))
     for attempt, expected in enumerate(alarms, 1):
+        monkeypatch.setattr(watch, "flow_run", SimpleNamespace(id=None, run_count=attempt))
         run = SimpleNamespace(run_count=attempt, empirical_policy=SimpleNamespace(retries=2))
         monkeypatch.setattr(watch, "FlowRunContext", SimpleNamespace(get=lambda run=run: SimpleNamespace(flow_run=run)))
         with pytest.raises(type(error)), watch.watched("night"):
@@ -267,6 +267,7 @@ def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
         series = series_of((folder / "pivot-nightly-sokoban.prom").read_text())
         pause = 601.0 if isinstance(error, KeyboardInterrupt) else 540.0  # the longest pause before an attempt
         assert Prometheus(time.time() + pause, series).firing() == expected
+        assert (0.0 in series["pivot_run_succeeded"].values()) == ("PivotRunFailed" in expected)
 
 
 # Reports without a server: lines, metrics, tables, also a broken one
