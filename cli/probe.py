@@ -3,9 +3,11 @@
 from typing import Any
 
 import typer
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from ..datasets.store.store import Store
+from ..core.errors import PivotError
+from ..datasets.store.config import PartConfig
+from ..datasets.store.store import Store, stored_config
 from ..flows import probe as probing
 from ..insight.probe.bounds import bounds_of
 from ..insight.probe.rates import (
@@ -23,7 +25,7 @@ from ..insight.probe.records import BOUND, PROBE_ARMS, ProbeSettings, bounds_fil
 from .build import WORKERS
 from .console import ProgressBars, err, out, quoted, show_table, styled
 from .from_config import Flag, Form, from_config
-from .options import AddressField, Options, WorkerOptions, registered
+from .options import AddressField, Options, WorkerOptions
 
 
 class ProbeOptions(Options):
@@ -39,11 +41,6 @@ class ProbeOptions(Options):
     """Setting of the policy, such as model=NAME."""
     policy_service: dict[str, Any] = Field(default_factory=dict)
     """Setting of its model server, such as base_url=http://localhost:8000/v1."""
-
-    @field_validator("policy")
-    @classmethod
-    def _is_registered(cls, name: str) -> str:
-        return registered("policies", name) if name else name
 
 
 _ARMS = "; ".join(
@@ -75,11 +72,16 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     """
     root = options.root
     if not options.show:
-        chosen = {"name": options.policy, "options": options.policy_set, "service": options.policy_service}
-        with ProgressBars() as bars:
-            result = probing.probe(
-                *(root, settings), policy=chosen if options.policy else None, reporter=bars, **workers.model_dump()
-            )
+        part = PartConfig(name=options.policy) if options.policy else stored_config(root).policy
+        policy = {"options": part.options | options.policy_set, "service": part.service | options.policy_service}
+        try:
+            with ProgressBars() as bars:
+                result = probing.probe(
+                    root, settings, policy={"name": part.name, **policy}, reporter=bars, **workers.model_dump()
+                )
+        except PivotError as error:
+            message = str(error).replace(" --base-url", " --policy-service base_url=URL")
+            raise type(error)(message.replace(" --model", " --policy-set model=NAME")) from error
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
     _show_rates(store)

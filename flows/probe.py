@@ -26,7 +26,7 @@ def probe(
         root: the finished store; its policy plays.
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
         policy: plays the retries of arm ``bound``, such as ``{"name": "openai", "options": {"model": "my-vlm"}}``; by
-            default the policy of the store.
+            default the policy of the store, which may get another ``service`` here.
         **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ...core import plugins
+from ...core.errors import ConfigError
 from ...core.identity import digest
 from ...core.messages import Role
 from ...core.plugins import Settings, read_settings
@@ -198,6 +199,8 @@ class _Part:
         self.served: bool = self.is_model or self._kind.served
         where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
         self._options = read_settings(self._kind.config_type, part.options, where)
+        if part.service and not self.is_model:
+            raise ConfigError(f"{where}found service settings, but it is not a model; leave them out")
         self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
         if home and self.service is not None and "payer" in type(self.service).model_fields:
             self.service = self.service.model_copy(update={"payer": home})

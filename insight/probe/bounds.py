@@ -181,7 +181,8 @@ def bounds_of(store: Store, shard: Shard) -> dict[str, Bound]:
 
 def run_of(store: Store, policy: PartConfig | None) -> Run:
     """Return the run of a store, with another policy if one is named."""
-    return store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
+    same = policy in (None, store.config.policy)
+    return store.run if same else Run(store.config.model_copy(update={"policy": policy}))
 
 
 def refuse_other_policy(store: Store, policy: PartConfig | None) -> None:

@@ -56,7 +56,8 @@ def probe_store(
         settings: arms, resamples, discount.
         reporter: receives the progress, in failures.
         stream: runs the shards of an embedded policy; by default one after the other in this process.
-        policy: plays the retries of arm ``bound``; by default the policy of the store.
+        policy: plays the retries of arm ``bound``; by default the policy of the store, which plays the other arms, on
+            the server that ``policy`` names if it is the same policy.
 
     Raises:
         ConfigError: an arm is unknown, or the policy cannot play these environments.
@@ -110,9 +111,12 @@ def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | N
     unknown = [name for name in settings.arms if name not in names]
     if unknown:
         raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(names)}")
-    if policy is not None and BOUND not in settings.arms:
-        raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; add --arm {BOUND}")
     store = Store.open(root)
+    stored = store.config.policy
+    if policy is not None and (policy.name, policy.options) == (stored.name, stored.options):
+        store = Store(root, store.config.model_copy(update={"policy": policy}))
+    elif policy is not None and BOUND not in settings.arms:
+        raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; add --arm {BOUND}")
     store.check_files()
     admission.require(store.config.code)
     run_of(store, policy).policy().check()

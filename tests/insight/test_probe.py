@@ -259,6 +259,10 @@ def test_a_stopped_probe_keeps_finished_retries_and_its_manifest_names_no_file_o
         assert any("a probe did not finish; run: pivot probe" in text for text in pivot.verify(root).problems)
         server.fault = lambda key, tried: None
         assert 0 < _probe(root, arms=("no_hint",), resamples=3).played < 2 * first.played
+    with served(_player) as moved:
+        run("probe", root, "--arm", "no_hint", "--resamples", "4", "--policy-service", f"base_url={moved.url}")
+        assert moved.log.answered
+    assert "--policy-service base_url=URL" in str(error_of("probe", root, "--arm", "no_hint", "--resamples", "5"))
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +300,7 @@ def test_bounds_are_proven_and_never_above_the_certificate(built: Path, tmp_path
     after = next(row for row in rows.values() if row.chance_step is not None)
     assert after.chance_at_most == min(1.0, 3 / after.tried[str(after.proven + 1)])
     with pytest.raises(ConfigError, match="arm bound alone"):
-        pivot.probe(root, policy={"name": "scripted"})
+        pivot.probe(root, policy={"name": "scripted", "options": _skilled(2.0)})
 
 
 def test_stored_bounds_are_continued_by_the_same_policy_alone(built: Path, tmp_path: Path) -> None:
