@@ -15,7 +15,7 @@ import typer
 from ..core import plugins
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from ..datasets.store.config import RunConfig, part_type
+from ..datasets.store.config import SHARED, RunConfig, part_type
 from ..models.base import ModelOptions
 from ..models.service import Service
 from ..training.evaluation.config import AskedModel
@@ -25,8 +25,6 @@ from .values import Values
 OPTIONS = "Model of the policy (--policy openai or transformers)"
 SERVER = "Model server (does not affect the data)"
 """Headings of the help."""
-SHARED = ("base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache")
-"""Service settings of the policy that apply to the writer, too; prices belong to one model."""
 SET_BY_BUILD = ("refresh", "payer")
 """Service settings that a build sets itself; --policy-service and --writer-service reach them."""
 
@@ -96,14 +94,14 @@ class PartFlags:
         """Whether the command line says anything about this part."""
         return any(arguments.get(each.name) not in (None, [], False) for each in self.parameters())
 
-    def put(self, arguments: Mapping[str, Any], values: Values, before: Mapping[str, Any] | None = None) -> None:
+    def put(self, arguments: Mapping[str, Any], values: Values, before: Mapping[str, Any] = {}) -> None:
         """Overwrite the part's values by those of the command line; another name discards the earlier values.
 
         Args:
             arguments: parameters of the command.
             values: a run config.
-            before: service settings of the policy in the config file, if the command has a policy; the writer then
-                follows the policy's options where its own settings were equal.
+            before: service settings of the policy in the config file; the writer follows the policy's options where its
+                own settings were equal.
 
         Raises:
             ConfigError: model settings for a part that is not a model.
@@ -121,7 +119,7 @@ class PartFlags:
         if role == "teacher":
             model = arguments.get("teacher__model")
             options = {} if model is None else {"model": ("--writer-model", model)}
-            service = {} if before is None or current not in models else self._followed(service, values, before)
+            service = {} if current not in models else self._followed(service, values, before)
         elif arguments.get("teacher__name") in models and current not in models:
             service = {key: each for key, each in service.items() if key not in SHARED}  # meant for the writer
         if current not in models:
@@ -149,13 +147,14 @@ class PartFlags:
     def _followed(
         self, typed: Mapping[str, tuple[str, Any]], values: Values, before: Mapping[str, Any]
     ) -> dict[str, tuple[str, Any]]:
-        """Return the policy's options that apply here: options that a config file does not set for the writer."""
-        own = values.get((self.role, "service")) or {}
-        fields = plugins.load("models", values.get((self.role, "name"))).service_type.model_fields
+        """Return new values of settings that were equal to the policy's; without a model there, its options."""
+        if values.get(("policy", "name")) not in plugins.names("models"):
+            return {key: each for key, each in typed.items() if key in SHARED}
+        pairs = {key: [values.get((part, "service", key)) for part in (self.role, "policy")] for key in SHARED}
         return {
-            key: each
-            for key, each in typed.items()
-            if key in SHARED and key in fields and (key not in own or own[key] == before.get(key))
+            key: (self.flag, new)
+            for key, (own, new) in pairs.items()
+            if own == before.get(key) and None not in (own, new)
         }
 
     def check(self, values: Values) -> None:

@@ -54,6 +54,8 @@ class PartConfig(BaseModel):
         return service | {"base_url": bare_url(service["base_url"])}
 
 
+SHARED = ("base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache")
+"""Service settings of the policy that apply to the teacher, too; prices belong to one model."""
 _IS_UNSET = partial(is_, None)
 """Leaves a field out of ``run.json`` that few runs have."""
 
@@ -162,6 +164,17 @@ class RunConfig(BaseModel):
             )
             for name, run in runs.items()
         }
+
+    @field_validator("teacher")
+    @classmethod
+    def _share_server(cls, teacher: PartConfig, info: ValidationInfo) -> PartConfig:
+        """Complete the service settings of a model by those of the policy; a store has them all."""
+        policy = info.data.get("policy")
+        if info.context or policy is None or not policy.service or teacher.name not in plugins.names("models"):
+            return teacher
+        keys = {*SHARED} & plugins.load("models", teacher.name).service_type.model_fields.keys()
+        shared = {key: value for key, value in policy.service.items() if key in keys}
+        return teacher.model_copy(update={"service": shared | teacher.service})
 
     @field_validator("solvers")
     @classmethod

@@ -415,6 +415,10 @@ def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> 
     moved = asked(f"--config {tmp_path / 'run.json'} --base-url http://c/v1 --max-concurrency 4")
     assert moved.policy.service == {**both, "base_url": "http://c/v1", "max_concurrency": 4}
     assert moved.teacher.service == {**both, "base_url": "http://b/v1", "max_concurrency": 4}
+    for words, teacher in (("", {"teacher": part}), ("--writer openai --writer-model n", {})):
+        (tmp_path / "run.json").write_text(json.dumps(config_of(1, policy=part) | teacher))
+        config = asked(f"--config {tmp_path / 'run.json'} --policy-service base_url=http://c/v1 {words}")
+        assert config.teacher.service == config.policy.service == {**both, "base_url": "http://c/v1"}
 
 
 def test_a_server_without_a_role_is_refused_and_one_for_the_teacher_alone_is_not() -> None:
