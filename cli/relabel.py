@@ -15,7 +15,7 @@ from .from_config import Flag, Form, from_config, parameter
 from .model_flags import PartFlags
 from .options import AddressField, Options, WorkerOptions
 from .results import show_result
-from .run_form import RUN_FLAGS, SOLVER_OPTION, put_solvers, read_run
+from .run_form import RUN_FLAGS, SOLVER_OPTION, put_solvers, read_run, refuse_other_shapes
 from .values import Values
 
 
@@ -53,20 +53,18 @@ class RelabelForm(Form[Any]):
         Raises:
             ConfigError: a value cannot be used; PluginError: a plugin cannot.
         """
-        values = Values()
-        values.put_all({key: value for key, value in file.items() if key in LabelChanges.model_fields}, where)
-        self.put_flags(arguments, values)
-        values.read(LabelChanges)
+        changes = {key: value for key, value in file.items() if key in self.keys}
         config = stored_config(parse_address(arguments.get("options__root") or file["root"]), complete=False)
-        merged = Values()
-        merged.put_all(config.model_dump(mode="json"), "run.json")
-        for key in values.data:
-            merged.put((key,), values.get((key,)), values.origin((key,)) or f"--{key}")
+        values = Values()
+        values.put_all(config.model_dump(mode="json", exclude={*changes}), "run.json")
+        values.put_all(changes, where)
+        refuse_other_shapes(values, "solvers")
+        self.put_flags(arguments, values)
         if self.teacher.changes(arguments):
-            self.teacher.put(arguments, merged)
-        self.teacher.check(merged)
-        put_solvers(arguments.get("relabel__solvers") or (), merged, list(config.environments))
-        changed = read_run(merged)
+            self.teacher.put(arguments, values)
+        self.teacher.check(values)
+        put_solvers(arguments.get("relabel__solvers") or (), values, list(config.environments))
+        changed = read_run(values)
         return {
             name: changed.model_dump(mode="json")[name]
             for name in LabelChanges.model_fields

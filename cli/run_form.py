@@ -56,7 +56,7 @@ class RunForm(Form[RunConfig]):
         values = Values()
         values.put_all({key: value for key, value in file.items() if key in self.keys}, where)
         for key in ("environments", "policy", "teacher", "solvers"):
-            _refuse_other_shapes(values, key)
+            refuse_other_shapes(values, key)
         self.put_flags(arguments, values)
         names = _put_environments(arguments, values)
         put_solvers(arguments.get("run__solvers") or (), values, names)
@@ -97,8 +97,12 @@ def read_run(values: Values) -> RunConfig:
         raise
 
 
-def _refuse_other_shapes(values: Values, key: str) -> None:
-    """Let the model refuse values that are not mappings of mappings before other code reads them."""
+def refuse_other_shapes(values: Values, key: str) -> None:
+    """Let the model refuse values that are not mappings of mappings before other code reads them.
+
+    Raises:
+        ConfigError: they are not.
+    """
     whole = values.get((key,))
     inner = whole.values() if isinstance(whole, dict) and key in ("environments", "solvers") else ()
     if whole is not None and not (isinstance(whole, dict) and all(isinstance(each, dict) for each in inner)):

@@ -5,9 +5,9 @@ everything is in place, and a kill leaves the old store or the new one (see :mod
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from ..core import admission
 from ..core.errors import ConfigError, StoreError
@@ -17,7 +17,7 @@ from ..core.storage import Address, open_storage, parse_address
 from ..core.storage.commit import COMMIT, bind
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
-from ..datasets.store.config import PartConfig, make_config
+from ..datasets.store.config import PartConfig, RunConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.run import Run
 from ..datasets.store.schema import LABELS, STORE_TABLES
@@ -43,7 +43,7 @@ class LabelChanges(BaseModel):
     include_infeasible: bool | None = None
     solvers: dict[str, dict[str, Any]] | None = None
     guidance: GuidanceSource | None = None
-    filters: dict[str, tuple[str, ...]] | None = None
+    filters: Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(RunConfig.split_names)] = None
     log: LogDetail | None = None
 
 

@@ -193,7 +193,7 @@ class RunConfig(BaseModel):
 
     @field_validator("filters", mode="before")
     @classmethod
-    def _split_names(cls, filters: Any) -> Any:
+    def split_names(cls, filters: Any) -> Any:
         """Read ``target,mode``, as a flag gives it, as a list."""
         if not isinstance(filters, Mapping):
             return filters

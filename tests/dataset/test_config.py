@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pivot.cli.relabel import RelabelForm
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.plugins import Settings
@@ -19,6 +20,7 @@ from pivot.datasets.store.run import Run
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.build import build
+from pivot.flows.relabel import LabelChanges
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
 
@@ -137,16 +139,20 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
 
 def test_a_config_records_the_filters_of_each_environment(strict: type[Strict]) -> None:
     config = make_config({"environments": BOTH})
-    assert "strict" in config.filters["sokoban"]
-    assert "strict" not in config.filters["frozenlake"]
+    assert ["strict" in config.filters[env] for env in BOTH] == [True, False]
     assert make_config(config.model_dump(mode="json")) == config
 
 
-def test_filters_can_be_chosen() -> None:
+def test_filters_can_be_chosen(tmp_path: Path) -> None:
     config = make_config({"environments": BOTH, "filters": {"sokoban": ["target", "mode", "target"]}})
     assert config.filters["sokoban"] == ("mode", "target")
     assert config.filters["frozenlake"] == make_config({"environments": BOTH}).filters["frozenlake"]
-    assert make_config({"environments": BOTH, "filters": {"sokoban": "target,mode"}}) == config
+    chosen = {"filters": {"sokoban": "target,mode"}}
+    assert make_config({"environments": BOTH, **chosen}) == config
+    assert LabelChanges.model_validate(chosen).filters == {"sokoban": ("target", "mode")}
+    Store(tmp_path, config).write_run()
+    changes = {"options__root": str(tmp_path), "relabel__filters": ["frozenlake=target,mode"]}
+    assert RelabelForm().read(changes, {}, "")["filters"] == {env: ["mode", "target"] for env in BOTH}
     with pytest.raises(ConfigError, match="environment 'svg' is not part of this run"):
         make_config({"environments": BOTH, "filters": {"svg": ["mode"]}})
 
