@@ -42,6 +42,8 @@ class DeployOptions(Options):
             raise ValueError(
                 "--serve and --work: expected one of the two; --work uses a server that is already running"
             )
+        if "port" in self.model_fields_set and not self.serve:
+            raise ValueError(f"--port: found {self.port} without --serve, whose server has it; give both or neither")
         if self.runs is not None and not (self.serve or self.work):
             raise ValueError(
                 "--runs: limits the worker of --serve or --work; give one of them, or a limit to `prefect worker start`"

@@ -84,14 +84,14 @@ def doctor(options: DoctorOptions) -> None:
 
     pivot doctor --base-url http://localhost:8000/v1 --model Qwen/Qwen2.5-VL-3B-Instruct
     """
-    names, base_url, model = options.names, options.base_url, options.model
-    if names:
-        if base_url is not None or model is not None:
-            raise ConfigError("NAME shows settings, --base-url and --model check a server; leave one of them out")
-        show_settings(names)
+    asks_server = bool(options.model_fields_set - {"names"})
+    if options.names:
+        if asks_server:
+            raise ConfigError("NAME shows settings, --base-url, --model, --key-variable check a server; leave one out")
+        show_settings(options.names)
         return
-    if base_url is not None or model is not None:
-        _server(base_url, model, options.key_variable)
+    if asks_server:
+        _server(options.base_url, options.model, options.key_variable)
         return
     system: list[list[str | Text]] = [
         ["pivot", __version__],

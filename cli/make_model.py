@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ..core.errors import ConfigError
 from ..flows import training
 from .console import err, out, quoted
 from .from_config import Flag, Form, from_config
@@ -44,6 +45,8 @@ def make_model(options: ModelOptions) -> None:
 
     pivot make-model smol runs/smol
     """
+    if options.kind == "smol" and (unused := options.model_fields_set & {"data", "lessons"}):
+        raise ConfigError(f"--{min(unused)}: found it with smol, but tiny alone uses it; leave it out")
     made = training.make_model(
         options.kind,
         options.folder,

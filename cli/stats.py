@@ -60,10 +60,12 @@ def stats(options: StatsOptions) -> None:
     root, sql, style, target = options.root, options.query, options.format, options.out
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
         raise ConfigError("QUERY: it is not text in UTF-8; write it in that encoding")
+    if options.allow_external and sql is None:
+        raise ConfigError("--allow-external: found no QUERY, which it is for; give one, or leave it out")
     _check_target(style, target, sql)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
     note_unfinished(root)
-    with connect(root, queries, external=options.allow_external and sql is not None, unfinished=True) as connection:
+    with connect(root, queries, external=options.allow_external, unfinished=True) as connection:
         if target is not None:
             _save(root, connection, sql, style, target)
         elif sql is not None:
