@@ -410,15 +410,13 @@ def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> 
     """A policy flag also changes the teacher's setting if both were equal; the teacher's own setting stays."""
     both = {"cache": "c.sqlite", "max_concurrency": 8}
     part = {"name": "openai", "options": {"model": "m"}, "service": {**both, "base_url": "http://a/v1"}}
-    raw = config_of(1, policy=part, teacher=part | {"service": {**both, "base_url": "http://b/v1"}})
-    (tmp_path / "run.json").write_text(json.dumps({"config": raw}))
-    moved = asked(f"--config {tmp_path / 'run.json'} --base-url http://c/v1 --max-concurrency 4")
-    assert moved.policy.service == {**both, "base_url": "http://c/v1", "max_concurrency": 4}
-    assert moved.teacher.service == {**both, "base_url": "http://b/v1", "max_concurrency": 4}
-    for words, teacher in (("", {"teacher": part}), ("--writer openai --writer-model n", {})):
-        (tmp_path / "run.json").write_text(json.dumps(config_of(1, policy=part) | teacher))
-        config = asked(f"--config {tmp_path / 'run.json'} --policy-service base_url=http://c/v1 {words}")
-        assert config.teacher.service == config.policy.service == {**both, "base_url": "http://c/v1"}
+    own = part | {"service": {**both, "base_url": "http://b/v1"}}
+    teachers = (("", own, "b"), ("", part, "c"), ("--writer openai --writer-model n", {"name": "template"}, "c"))
+    for words, teacher, host in teachers:
+        (tmp_path / "run.json").write_text(json.dumps({"config": config_of(1, policy=part, teacher=teacher)}))
+        moved = asked(f"--config {tmp_path}/run.json {words} --base-url http://c/v1 --policy-service max_concurrency=4")
+        assert moved.policy.service == {**both, "base_url": "http://c/v1", "max_concurrency": 4}
+        assert moved.teacher.service == {**both, "base_url": f"http://{host}/v1", "max_concurrency": 4}
 
 
 def test_a_server_without_a_role_is_refused_and_one_for_the_teacher_alone_is_not() -> None:

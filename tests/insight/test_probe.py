@@ -180,8 +180,7 @@ def test_the_command_shows_and_refuses(five: Path, tmp_path: Path) -> None:
     assert "retries that return more" in shown and "reads no hints" in shown
     assert isinstance(error_of("probe", five, "--arm", "sideways"), ConfigError)
     error = error_of("probe", build_tiny(tmp_path / "store", "frozenlake"), "--show")
-    assert isinstance(error, StoreError)
-    assert "was not probed; run: pivot probe" in str(error)
+    assert isinstance(error, StoreError) and "was not probed; run: pivot probe" in str(error)
 
 
 def test_a_store_that_changes_keeps_the_retries_of_unchanged_shards_alone(tmp_path: Path) -> None:
