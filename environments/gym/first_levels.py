@@ -3,6 +3,7 @@
 A run whose first levels do not show what success is ends before it starts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +13,7 @@ from ...solvers.closure.advice import naming_settings
 from ...solvers.closure.game import GameSettings, Level, close, first_level
 from ...solvers.closure.graph import ILLEGAL, Graph, SuccessSteps
 from ...solvers.closure.solver import ClosureSettings, ClosureSolver
-from ...solvers.closure.success import GOAL_REWARD, RULES, NoSuccessError
+from ...solvers.closure.success import GOAL_REWARD, RULES, NoSuccessError, rule_of
 
 LEVELS = 5
 _SECONDS = 240.0
@@ -104,7 +105,31 @@ def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
             f"no actions lead to success ({rule}) from the start of the levels of seeds 0 to {LEVELS - 1}; name "
             f"another rule in gym.success: {RULES}"
         )
+    for level, graph in zip(levels, first.graphs, strict=True):
+        for places in graph.success.witnesses[:1]:
+            _check_last_turn(level, [graph.actions[place] for place in places], rule, horizon)
     return first
+
+
+def _check_last_turn(level: Level, plan: Sequence[str], rule: str, horizon: int) -> None:
+    """Refuse a horizon in whose last turn a plan, begun late, fails because its reward shrinks with the clock."""
+    game, values = level.game(), list[list[int]]()
+    env = game.env.unwrapped
+    for count in (0, len(plan), len(plan) - 1):
+        game.level = level.model_copy(update={"taken": tuple(plan[:count])})
+        game.reset()
+        values.append([getattr(env, name) for name in level.clock])
+    for name, start, end in zip(level.clock, *values[:2], strict=True):
+        if type(start) in (int, float):
+            setattr(env, name, start + (end - start) * (horizon - 1) // len(plan))
+    _, reward, terminated, _, info = game.step(plan[-1])
+    close(game.env)
+    if not rule_of(rule).won(env, float(reward), bool(terminated), info):
+        raise CertifyError(
+            f"success ({rule}) depends on {', '.join(level.clock)}: the end of {' '.join(plan)} in the level of seed "
+            f"{level.seed} pays {reward:g} in turn {horizon}, expected success in every turn; lower gym.horizon, raise "
+            "the environment's own limit (gym.kwargs.max_steps of MiniGrid), or set gym.success to a rule without it"
+        )
 
 
 def _graph(solver: ClosureSolver, level: Level) -> Graph:

@@ -140,6 +140,7 @@ def test_settings_that_fit_no_environment_are_refused(settings: dict[str, Any], 
     [
         ({"id": "FrozenLake-v1", "kwargs": {"is_slippery": True}}, "the environment is random"),
         ({"id": "MiniGrid-Dynamic-Obstacles-5x5-v0"}, "a step drew a random number from np_random"),
+        ({"id": "MiniGrid-Empty-5x5-v0", "horizon": 112}, "depends on step_count: .* pays -0.008 in turn 112"),
         ({"id": "CliffWalking-v1"}, "no step succeeds; .* with gym.success, which is terminated if every end is"),
         *(
             (LAKE | {"failure_modes": modes}, f"expected {message}")
