@@ -163,6 +163,14 @@ class FrozenLakeEnv(GridEnv):
         return "\n".join(rows) if is_map else None
 
     @classmethod
+    def own_level(cls, text: str) -> tuple[str, str]:
+        """Refuse a map that ends before the first move; see the base class."""
+        rows, player = _parse(text)
+        if (cell := "".join(rows)[player]) in "GH":
+            raise LevelError(f"the player of the FrozenLake map is on a cell {cell!r}, expected 'S' or 'F'")
+        return super().own_level(text)
+
+    @classmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the map with LF line ends, and the player's line only if the player is not on S."""
         return _state_text(*_parse(initial_state))

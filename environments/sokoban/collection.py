@@ -27,7 +27,7 @@ def own_level(text: str) -> tuple[str, str]:
     player cannot reach.
 
     Raises:
-        LevelError: the text is not a level, or a box or target that has to be used is out of reach.
+        LevelError: the text is not a level or a solved one, or a box or target that has to be used is out of reach.
     """
     rows = [row for line in text.splitlines() for row in _unpacked(line.expandtabs(TAB)).split("|")]
     rows = [row.translate(_OTHER_CELLS).rstrip() for row in rows]
@@ -45,6 +45,8 @@ def own_level(text: str) -> tuple[str, str]:
                 row[c] = "#"
     level = "\n".join(map("".join, cells))
     parse_level(level)
+    if "$" not in level:
+        raise LevelError("the Sokoban level is solved before the first move; one box ('$') has to be off the targets")
     kept_rows = [r for r in range(len(cells)) if any((r + d, c) in inside for d in (-1, 0, 1) for c in range(width))]
     kept = [c for c in range(width) if any((r, c + d) in inside for d in (-1, 0, 1) for r in range(len(cells)))]
     return level, "\n".join("".join(cells[r][c] for c in kept) for r in kept_rows)

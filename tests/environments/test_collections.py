@@ -70,6 +70,7 @@ REFUSED = {
     "open": ("#####\n#@$. \n#####", "line 3: .*open"),
     "a box that nobody reaches": ("#######\n#@.#$.#\n#######", "line 3: .*box in row 1, column 4"),
     "no box": ("####\n#@.#\n####", "line 3: .*no box"),
+    "solved": ("#####\n#@* #\n#####", "line 3: .*solved before the first move"),
     "fewer targets": ("######\n#@$$.#\n######", "line 3: .*targets"),
     "a count without a cell": ("#####\n#@$.#\n###5", "line 3: .*ends in a number"),
     "a run without end": ("99999999999#\n#@$.#\n#####", "line 3: .*run of"),
@@ -114,13 +115,13 @@ def test_json_holds_a_text_rows_or_objects(data: object, suffix: str, tmp_path: 
 
 
 def test_lines_that_are_no_levels_are_refused_and_the_others_read(tmp_path: Path) -> None:
-    lines = ['{"desc": ["SFX", "FFG"]}', "{", '{"name": 1}', "3", json.dumps({"desc": ROWS})]
+    lines = ['{"desc": ["SFX", "FFG"]}', "{", '{"name": 1}', "3", json.dumps(f"{LAKE}\n@ 2 2"), json.dumps(LAKE)]
     (tmp_path / "lakes.jsonl").write_text("\n".join(lines))
     (tmp_path / "mistyped.txt").write_text("SFFF\nFXFF\nFFFG\n")
     collection = read_collection(FrozenLakeEnv, str(tmp_path))
     assert len(collection.levels) == 1
     assert [each.split(":")[0] for each in collection.refused] == [
-        *(f"lakes.jsonl line {number}" for number in (1, 2, 3, 4)),
+        *(f"lakes.jsonl line {number}" for number in (1, 2, 3, 4, 5)),
         "mistyped.txt line 1",
     ]
 
