@@ -187,7 +187,8 @@ class FrozenLakeEnv(GridEnv):
         rows, player = _parse(text)
         if rows != self._rows:
             # Without slipping, gymnasium's table has exactly one outcome per cell and action.
-            self._transitions = frozen_lake.FrozenLakeEnv(desc=list(rows), is_slippery=False).P
+            desc: Any = [list(row) for row in rows]  # it takes rows of text only with two columns or more
+            self._transitions = frozen_lake.FrozenLakeEnv(desc=desc, is_slippery=False).P
             self._background = draw_map(rows, self.config.cell)
             self._rows, self._cells = rows, "".join(rows)
         self._player = player

@@ -140,7 +140,8 @@ def test_a_map_of_another_size_changes_the_observation_space() -> None:
     env = FrozenLakeEnv(FrozenLakeConfig(cell=16))
     frame, _ = env.reset(options={"state": "SFFFFF\nFFFFFG"})
     assert frame.shape == env.observation_space.shape == (32, 96, 3)
-    assert play(env, "SFFFFF\nFFFFFG\n@ 0 5", "down")[0][1], "the player stands above the goal"
+    for level in ("SFFFFF\nFFFFFG\n@ 0 5", "S\nG"):
+        assert play(env, level, "down")[0][1], "the player stands above the goal"
 
 
 def test_a_lost_episode_is_over_after_it_was_restored() -> None:
