@@ -16,6 +16,7 @@ from pydantic import Field
 
 from ...core.errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...core.identity import canonical_json
+from ...solvers.closure.actions import folded
 from ...solvers.closure.game import Game, GameSettings, Level, close, first_level
 from ...solvers.closure.graph import IDLE, OUT_OF_BUDGET
 from ...solvers.closure.success import rule_of
@@ -158,9 +159,8 @@ class GymEnv(PivotEnv):
         return Level.read(initial_state).text()
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Parse exactly one action name; spaces count as underscores."""
-        name = "_".join(answer.split())
-        return ParsedAction(name) if name in self._game.level.actions else None
+        """Parse exactly one action name in any case; spaces count as underscores."""
+        return next((ParsedAction(name) for name in self._game.level.actions if folded(name) == folded(answer)), None)
 
     def encode_action(self, name: str, payload: str | None = None) -> int:
         """Return the place of an action name; see the base class."""

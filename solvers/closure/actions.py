@@ -39,6 +39,11 @@ def _ranges(space: Any) -> list[range] | None:
     return None
 
 
+def folded(name: str) -> str:
+    """Return the name of an action as replies are read: without capitals, and with underscores for spaces."""
+    return "_".join(name.casefold().split())
+
+
 def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = None) -> dict[str, int | list[int]]:
     """Return the actions of an environment by name, in the order of their numbers.
 
@@ -58,6 +63,8 @@ def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = Non
             fits = isinstance(value, list) != single and len(parts) == len(ranges)
             if not fits or any(part not in each for part, each in zip(parts, ranges, strict=True)):
                 raise AdvisedError(f"actions: found {value!r} for {name!r}, expected one of {space}")
+        if len({"", *map(folded, declared)}) <= len(declared):
+            raise AdvisedError(f"actions: found {', '.join(declared)}, expected names that differ in more than case")
         return dict(declared)
     count = int(np.prod([len(each) for each in ranges], dtype=object))
     if count > MAX_ACTIONS:
@@ -151,4 +158,4 @@ def allowed(space: Any, actions: Sequence[Any], info: Any) -> tuple[bool, ...] |
     return tuple(all(part[each] for part, each in zip(parts, place, strict=True)) for place in places)
 
 
-__all__ = ["MASK", "allowed", "members", "named_actions", "own"]
+__all__ = ["MASK", "allowed", "folded", "members", "named_actions", "own"]

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from pivot.core.admission import allowing
 from pivot.core.errors import ConfigError, GenerationError
+from pivot.environments.base import ParsedAction
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Certificate, Unsolved, Verdict
@@ -124,6 +125,7 @@ def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:
         ({"id": "MiniGrid-NoSuch-v0"}, "cannot be made"),
         ({"id": "Pendulum-v1"}, "found the action space Box"),
         ({"id": "FrozenLake-v1", "actions": {"jump": 9}}, "found 9 for 'jump'"),
+        ({"id": "FrozenLake-v1", "actions": {"go up": 3, "Go_up": 0}}, "found go up, Go_up, expected names that"),
         ({"id": "FrozenLake-v1", "kwargs": {"nonsense": 1}}, "cannot be made"),
     ],
 )
@@ -225,7 +227,8 @@ def lane(name: str, **settings: Any) -> GymConfig:
 
 
 def test_an_episode_ends_with_success_where_the_environment_goes_on() -> None:
-    env = GymEnv(lane("GoesOn"))
+    env = GymEnv(lane("GoesOn", actions={"Back": 0, "Stay": 1, "go On": 2}))
+    assert env.parse_action("go on") == ParsedAction("go On")
     env.reset(seed=0)
     while not (ends := env.step(2)[2:])[2]["success"]:
         assert ends[:2] == (False, False)
