@@ -24,7 +24,8 @@ class GridPrompt(StudentPrompt):
             template: name of the template.
             version: raised with every change of wording.
             legend: look of each object in the picture.
-            texts: ``task`` and ``rules``, in whole sentences; ``thinking``, the object of "think about".
+            texts: ``task`` and ``rules``, in whole sentences, with ``{turn}`` for what a move uses up; ``thinking``,
+                the object of "think about".
         """
         self.template, self.version, self._thinking = template, version, texts["thinking"]
         looks = [f"- {thing}: {look}" for thing, look in legend.items()]
@@ -43,17 +44,17 @@ class GridPrompt(StudentPrompt):
     ) -> tuple[dict[str, Any], ...]:
         """Return one user message: text, the current picture, the closing instruction."""
         tag, most, moves = profile.answer_tag, profile.actions_per_turn, ", ".join(ACTIONS)
-        chosen, noun, each_turn = "one action", "action", "one a turn"
+        chosen, noun, each_turn, turn = "one action", "action", "one a turn", "a turn"
         if most > 1:
             chosen, noun = f"one to {most} actions, separated by commas", "actions"
-            each_turn = f"one to {most} a turn, and they are taken in this order"
+            each_turn, turn = f"one to {most} a turn, and they are taken in this order", "its place in the turn"
         choices = f"\nPossible actions: {moves}. You choose {each_turn}.\n\nThe current picture:"
         closing = (
             f"First think about {self._thinking}. Then choose {chosen}: {moves}.\n"
             f"Reply in exactly this form, with your thoughts and your {noun} in place of the dots:\n"
             f"<think>...</think><{tag}>...</{tag}>"
         )
-        return message(self._before + choices, frame_id, closing)
+        return message(self._before.replace("{turn}", turn) + choices, frame_id, closing)
 
 
 def message(*content: str) -> tuple[dict[str, Any], ...]:

@@ -16,7 +16,7 @@ from ..collage import TARGET_LABEL, episode_tiles, grid_shape
 from ..core.identity import digest
 from ..core.messages import PromptMessages
 from ..core.plugins import Settings
-from ..environments.base import EnvProfile
+from ..environments.base import EnvProfile, actions_per_turn
 from .action_log import FLOAT_DECIMALS, LogDetail, action_log
 from .domains import Domain, domain_of
 from .episode import FailedEpisode
@@ -74,6 +74,7 @@ def _opening(
     instruction: str,
     vocabulary: Vocabulary,
     log: LogDetail,
+    most: int,
     inside: tuple[int, ...] = (),
 ) -> str:
     """Everything above the log: equal for episodes of one length, budget and instruction."""
@@ -115,6 +116,7 @@ def _opening(
         *context,
         "- episode_success: failure",
         f"- Turns given: {horizon}",
+        *([f"- Actions per turn: up to {most}"] if most > 1 else []),
         f"- Number of steps: {num_steps}",
         f"- Valid range of {step}: [0, {last}]",
     ]
@@ -140,8 +142,9 @@ def analyzer_text(
         settings: those of the solver that labels the episode; the default ones if missing.
     """
     inside = tuple(map(len, episode.inside))
-    words, instruction = domain_of(profile.name, settings), episode.instruction
-    opening = _opening(profile, words, episode.num_steps, episode.horizon, instruction, vocabulary, log, inside)
+    words, most = domain_of(profile.name, settings, episode.env_config), actions_per_turn(episode.env_config)
+    length, horizon, instruction = episode.num_steps, episode.horizon, episode.instruction
+    opening = _opening(profile, words, length, horizon, instruction, vocabulary, log, most, inside)
     fields = profile.log_fields if log == "full" else ()
     return opening + action_log(fields, episode.actions, episode.infos, decimals)
 

@@ -5,15 +5,16 @@ general sentences of the base class, so writing one improves prompts and guidanc
 """
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...core import plugins
 from ...core.contracts import Answer, Contract, Terms
 from ...core.data import load_data
 from ...core.plugins import Settings
-from ...environments.base import EnvProfile, actions_per_turn
+from ...environments.base import EnvConfig, EnvProfile, actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..action_log import FLOAT_DECIMALS, number_text
 from ..episode import FailedEpisode
@@ -128,6 +129,13 @@ class Domain(Contract):
         del settings
         return self
 
+    @cached_property
+    def of_long_turns(self) -> "Domain":
+        """The domain where a turn may have several actions, which its own meaning of ``timeout`` may count."""
+        domain = copy(self)
+        domain.meanings = {mode: text for mode, text in self.meanings.items() if mode != "timeout"}
+        return domain
+
     def meaning(self, mode: str) -> str:
         """Return the one-line meaning of ``mode``; empty if there is none."""
         return self.meanings.get(mode) or GENERAL_MEANINGS.get(mode, "")
@@ -169,18 +177,22 @@ class Domain(Contract):
 _GENERAL = Domain()
 
 
-def domain_of(env: str, settings: Settings | None = None) -> Domain:
+def domain_of(
+    env: str, settings: Settings | None = None, config: EnvConfig | Mapping[str, Any] | None = None
+) -> Domain:
     """Return the domain of an environment; the general one if no domain is registered under its name.
 
     Args:
         env: the environment.
         settings: those of the solver, for the pivot's and the modes' texts; the default ones if missing.
+        config: settings of the environment, for the number of actions of a turn; one if missing.
 
     Raises:
         PluginError: the registered domain cannot be used.
     """
     domain: Domain = plugins.load("domains", env) if env in plugins.names("domains") else _GENERAL
-    return domain if settings is None else domain.under(settings)
+    domain = domain if settings is None else domain.under(settings)
+    return domain.of_long_turns if actions_per_turn(config or {}) > 1 else domain
 
 
 def general_signs(failure: Failure) -> list[Statement]:

@@ -126,7 +126,7 @@ def facts(request: GuidanceRequest) -> list[str]:
     certificate, step = verdict.certificate, verdict.pivot_step
     task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
     word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
-    words = domain_of(episode.env, request.settings)
+    words = domain_of(episode.env, request.settings, episode.env_config)
     index = "the last step, by convention" if verdict.fallback else f"the index of {words.pivot}"
     meaning = "" if verdict.fallback else words.meaning(word)
     sentences = [f"Task: {task}"]

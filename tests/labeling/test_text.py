@@ -169,10 +169,10 @@ def test_analyzer_text_says_what_it_must(env: str, steps: int) -> None:
     assert f"{cols}x{rows} grid" in text and f"labelled 0 to {steps - 1}" in text
     assert f"Number of steps: {steps}\n" in text and f"[0, {steps - 1}]" in text
     assert "episode_success: failure" in text and profile(env).task_description in text
-    for field in FIELDS:
-        assert field in text
-    for mode in profile(env).failure_modes:
-        assert f"- {mode}: {domain_of(env).meaning(mode)}" in text
+    assert all(field in text for field in FIELDS)
+    assert all(f"- {mode}: {domain_of(env).meaning(mode)}" in text for mode in profile(env).failure_modes)
+    long = analyzer_text(profile(env), episode(steps, env, env_config={"actions_per_turn": 3}))
+    assert f"- timeout: {GENERAL_MEANINGS['timeout']}\n" in long and "- Actions per turn: up to 3\n" in long
     others = set(FAILURE_MODES) - set(profile(env).failure_modes)
     assert not [mode for mode in others if re.search(rf"\b{mode}\b", text.partition("Failure modes:")[2])]
     log = text.rpartition("- Compact action log:\n")[2].split("\n")

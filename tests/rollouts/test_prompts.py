@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,9 +26,9 @@ TASK = Task("t-1", 1, "secret level text", "Do it.")
 FRAME = "ab" * 32
 
 
-def rendered(env: str, frame_id: str = FRAME, t: int = 0, task: Task = TASK) -> PromptMessages:
-    profile = plugins.load("environments", env).profile
-    return render_student(plugins.load("prompts", env), profile, task, t=t, frame_id=frame_id)
+def rendered(env: str, frame_id: str = FRAME, t: int = 0, most: int = 1) -> PromptMessages:
+    profile = replace(plugins.load("environments", env).profile, actions_per_turn=most)
+    return render_student(plugins.load("prompts", env), profile, TASK, t=t, frame_id=frame_id)
 
 
 def parts(prompt: PromptMessages, kind: str) -> list[dict[str, Any]]:
@@ -43,10 +44,9 @@ def test_says_what_the_student_needs(env: str) -> None:
     text = text_of(rendered(env))
     solver = plugins.load("solvers", env)
     legend = importlib.import_module(f"pivot.environments.{env}.sprites").LEGEND
-    for action in solver.actions:
-        assert re.search(rf"\b{action}\b", text), action
-    for thing, look in legend.items():
-        assert f"- {thing}: {look}" in text
+    assert all(re.search(rf"\b{action}\b", text) for action in solver.actions)
+    assert all(f"- {thing}: {look}" in text for thing, look in legend.items())
+    assert "uses up a turn" in text and "uses up its place in the turn" in text_of(rendered(env, most=3))
     assert "<think>...</think><action>...</action>" in text
     assert TASK.initial_state not in text
     assert "None" not in text and "{" not in text
