@@ -114,7 +114,7 @@ def certify_episodes(
         prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals, settings)
         offer = None
         if isinstance(answer, Verdict):
-            offer = domain_of(episode.env).offer(Failure(profile, episode, answer, decimals))
+            offer = domain_of(episode.env, settings).offer(Failure(profile, episode, answer, decimals))
         certified.append(Certified(episode, profile, answer, prompt, decimals, offer, settings))
     return certified
 

@@ -25,6 +25,7 @@ class NavigationDomain(Domain):
         settings = settings or NavigationSettings()
         texts, values = load_data(__file__, "navigation.yaml"), settings.model_dump()
         values["length"] = "half a metre" if settings.step == 0.5 else f"{settings.step:g} m"
+        self._ways = ["straight_way"] if settings.step == 0.5 else []  # it names half a metre
         values["span"] = "five" if settings.window == 5 else settings.window
         self.pivot = texts["pivots"][settings.pivot_rule].format(**values)
         self.advice = texts["advice"].format(**values)
@@ -40,7 +41,7 @@ class NavigationDomain(Domain):
         kinds = {"blocked": ["watch_obstacles"], "stagnation": ["watch_progress"]}.get(failure.verdict.failure_mode, [])
         if failure.action.startswith(("rotate", "look")):
             kinds = [*kinds, "few_rotations"]
-        kinds = [*kinds, "straight_way" if failure.is_usable else "send_action"]
+        kinds = [*kinds, *(self._ways if failure.is_usable else ["send_action"])]
         return [statement(kind) for kind in (*kinds, "count_turns")]
 
     def facts(self, failure: Failure) -> list[Statement]:

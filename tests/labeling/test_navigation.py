@@ -35,12 +35,14 @@ def test_the_prompt_explains_the_modes_to_the_analyzer() -> None:
 
 
 def test_prompts_state_the_settings_of_the_solver() -> None:
-    options = {"threshold": 1.0, "step": 0.25, "window": 3, "eps": 0.4}
-    certified = certify_episodes([failed("navigation", printed_episode())], NavigationSolver(**options))
-    (request,) = guidance_requests(certified, "certificate", {}).values()
+    first = NavigationSolver(threshold=1.0, step=0.25, window=3, eps=0.4)
+    solvers = (first, NavigationSolver(step=1.0), NavigationSolver())
+    certified = [certify_episodes([failed("navigation", printed_episode())], each)[0] for each in solvers]
+    request, *others = guidance_requests(certified, "certificate", {}).values()
     for words in ("0.25 m each", "within 1 m of", "0.4 m over the 3 steps"):
         assert words in str(certified[0].prompt.messages)
     assert "0.25 m each" in prompt.guidance_text(request)
+    assert ["straight_way" in str(each.offer) for each in others] == [False, True]
     rules = [NavigationSolver(pivot_rule=rule).settings for rule in ("budget", "earliest_event", "exact")]
     assert len({domain_of("navigation", each).pivot for each in rules}) == 3
 
