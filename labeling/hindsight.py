@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..core.identity import digest
 from ..core.messages import EncodedFrame, PromptMessages
 from ..environments.turns import StudentPrompt
-from .domains import domain_of
+from .domains import Domain, domain_of
 
 VERSION = "1"
 """Version of the context's text, raised with every change of it."""
@@ -37,6 +37,8 @@ class Hindsight:
     """Actions of a plan that still worked from the step, as the agent would write them; for the part ``plan``."""
     text: Callable[[str, "Hindsight"], str] | None = None
     """Text of an arm of another package, in place of the usual one."""
+    domain: Domain | None = None
+    """Domain of the label, for the meaning of the mode; that of the environment's default settings if missing."""
 
 
 def hindsight_text(env: str, hindsight: Hindsight) -> str:
@@ -52,7 +54,7 @@ def hindsight_text(env: str, hindsight: Hindsight) -> str:
             "counted from 0. It went wrong at the one in the middle. A black tile stands for no moment."
         )
     if "mode" in hindsight.parts:
-        meaning = domain_of(env).meaning(hindsight.mode)
+        meaning = (hindsight.domain or domain_of(env)).meaning(hindsight.mode)
         lines.append(f"- Kind of failure: {hindsight.mode}" + (f" ({meaning})" if meaning else "") + ".")
     if "pivot" in hindsight.parts:
         lines.append(f"- The step that lost it: step {hindsight.step}, counted from 0.")

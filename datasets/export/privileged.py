@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from ...core.images import decode
 from ...core.messages import EncodedFrame, bare_messages, frames_in
+from ...labeling.domains import domain_of
 from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
 from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
 from .base import IMAGES, LABEL, PROMPT, TURN, LabelledEpisode, LabelledShard, TrainerExporter, provenance
@@ -61,8 +63,13 @@ def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict
     student = turns.stored_prompt(step)
     plan = turns.spoken(each, label["witness"] or ())
     panel = EncodedFrame.encode(decode(each.panel(label["pivot_step"])["bytes"]))
-    parts = ("panel", "mode", "pivot", "plan", "guidance")
-    hindsight = Hindsight(parts, step["t"], label["failure_mode"], label["failure_reason"], panel, plan=tuple(plan))
+    text_only = Hindsight(
+        ("mode", "pivot", "plan", "guidance"),
+        *(step["t"], label["failure_mode"], label["failure_reason"], None),
+        plan=tuple(plan),
+        domain=domain_of(env.name, env.solver_settings, json.loads(each.episode["env_config"])),
+    )
+    hindsight = replace(text_only, parts=("panel", *text_only.parts), panel=panel)
     teacher = teacher_prompt(student, env.prompt, env.name, hindsight)
 
     def images(messages: Any) -> list[dict[str, Any]]:
@@ -71,7 +78,6 @@ def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict
             for name in frames_in(messages)
         ]
 
-    text_only = Hindsight(("mode", "pivot", "plan", "guidance"), *_facts(hindsight), None, plan=hindsight.plan)
     info = {
         "demonstration": "\n".join(plan),
         "pivot_step": step["t"],
@@ -89,7 +95,3 @@ def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict
         "info": json.dumps(info, ensure_ascii=False, sort_keys=True),
         "demonstration": plan or None,
     }
-
-
-def _facts(hindsight: Hindsight) -> tuple[int, str, str]:
-    return hindsight.step, hindsight.mode, hindsight.guidance

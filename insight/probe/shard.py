@@ -28,8 +28,9 @@ from ...datasets.store.stages import PENDING_EPISODES, Pending, Product, ShardFi
 from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import Task
-from ...environments.turns import Reply, StudentPrompt, Turn
+from ...environments.turns import Reply, Turn
 from ...labeling.base import UNANSWERED
+from ...labeling.domains import domain_of
 from ...labeling.hindsight import Hindsight, teacher_prompt
 from ...labeling.label import label_episodes
 from ...rollouts.base import Batch, Episode, Policy, Status, TaskRollouts, episode_id
@@ -79,17 +80,17 @@ class RollbackPolicy(Policy):
     config_type = Settings
     mark: ClassVar[Mapping[str, Any]] = {"rollback": VERSION}
 
-    def __init__(self, policy: Policy, prompts: Mapping[str, StudentPrompt]) -> None:
+    def __init__(self, policy: Policy, envs: Mapping[str, RunEnv]) -> None:
         """Wrap ``policy``; :attr:`planned` holds the retries by id.
 
         Args:
             policy: acts from the restored step on.
-            prompts: the Student prompt of each environment, which places the hint.
+            envs: the environments, for the prompts and the texts of hints.
         """
         self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.episode_seconds = policy.episode_seconds
         self.planned: dict[str, Planned] = {}
-        self._policy, self._prompts = policy, prompts
+        self._policy, self._envs = policy, envs
 
     @property
     def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -130,9 +131,10 @@ class RollbackPolicy(Policy):
     def _with_hint(self, turn: Turn, plan: Planned) -> PromptMessages:
         if plan.hint is None:
             return turn.prompt
-        env, failure = turn.env.profile.name, plan.failure
-        hindsight = Hindsight(("mode", "guidance"), failure.pivot_step, failure.failure_mode, plan.hint, None)
-        return teacher_prompt(turn.prompt, self._prompts[env], env, hindsight)
+        env, failure = self._envs[turn.env.profile.name], plan.failure
+        domain = domain_of(env.name, env.solver_settings, turn.env.config)
+        facts = failure.pivot_step, failure.failure_mode, plan.hint, None
+        return teacher_prompt(turn.prompt, env.prompt, env.name, Hindsight(("mode", "guidance"), *facts, domain=domain))
 
     async def aclose(self) -> None:
         """Close the policy."""
@@ -141,7 +143,7 @@ class RollbackPolicy(Policy):
 
 def rollback_policy(store: Store, policy: Policy | None = None) -> RollbackPolicy:
     """Return the policy of a store, or ``policy``, ready to retry the store's failures."""
-    return RollbackPolicy(policy or store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
+    return RollbackPolicy(policy or store.run.policy(), store.run.envs)
 
 
 def finish_row(row: Retry, plan: Planned, episode: Episode, *, exact: bool, tolerance: float) -> None:

@@ -233,10 +233,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_small(tmp_path_factory.mktemp("turns") / "store", environments=runs)
 
 
-def test_a_store_of_long_turns_verifies(store: Path) -> None:
+def _exported(store: Path, out: Path, kind: str) -> Rows:
+    pivot.export(store, out, format=kind)
+    return [row for path in out.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+
+
+def test_a_store_of_long_turns_verifies(store: Path, tmp_path: Path) -> None:
     labels, agreeing = need_at_pivots(store)
     assert labels == agreeing > 20
     assert problems(store) == []
+    late = [row for row in _exported(store, tmp_path / "out", "privileged") if row["failure_mode"] == "timeout"]
+    assert late and all("(the goal could still be reached, but not within" in row["privileged_context"] for row in late)
 
 
 def _another_turn(rows: Rows) -> None:
@@ -270,8 +277,7 @@ def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, lie: Ca
 
 def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:
     """Return each chosen reply of the pairs of FrozenLake, with episode and step of the log that it comes from."""
-    pivot.export(store, out, format="pairs")
-    rows = [row for path in out.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    rows = _exported(store, out, "pairs")
     mine = [row for row in rows if row["env"] == "frozenlake" and row["sibling_id"]]
     return [(row["chosen"][0]["content"][0]["text"], row["sibling_id"], row["sibling_t"]) for row in mine]
 

@@ -212,7 +212,8 @@ def _built(root: Path, server: ChatServer, **service: Any) -> Path:
         "options": {"model": MODEL},
         "service": {**QUICK, "base_url": server.url, "patience_seconds": 1.0, **service},
     }
-    pivot.build(config_of({"sokoban": 1}, policy=part), root)
+    long_turns = {"sokoban": {"tasks": 1, "settings": {"actions_per_turn": 2}}}
+    pivot.build(config_of(policy=part, environments=long_turns), root)
     return root
 
 
@@ -239,6 +240,7 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
     for arm in ("self", "teacher"):
         hints = {row["hint"] for row in rows if row["arm"] == arm and row["status"] == "done"}
         assert hints and all(any(hint in text for text in played) for hint in hints)
+    assert any("Kind of failure: timeout (the goal could still be reached, but not within" in text for text in played)
     hinted_rows = [row for row in rows if row["status"] == "done" and row["hint"]]
     assert sum(len(row["actions"]) for row in hinted_rows) == sum("failure" in text.lower() for text in played)
     assert {row["status"] for row in rows if row["hint"] == ""} <= {"no_hint"}

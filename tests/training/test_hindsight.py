@@ -1,7 +1,7 @@
 """The analysis of failures and the arms that learn from the solver's plan: vocabulary, correction, runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.schema import EPISODES, STEPS
 from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.labeling.domains import domain_of
+from pivot.labeling.hindsight import Hindsight, hindsight_text
 from pivot.labeling.label import certify_episodes
 from pivot.labeling.statements import statement
 from pivot.labeling.target import Vocabulary, build_target
@@ -81,16 +82,22 @@ class _Guide(_Backend):
         return ChatAnswer(build_target(0, self.mode, TEXTS[(len(self.asked) - 1) % 3]))
 
 
-def _shown_guidance(source: str) -> tuple[Failures, dict[str, str]]:
-    """Return the analysis of an update, and the guidance in the Teacher's prompts by episode."""
-    config, levels, rollouts = _update("certificate", "mpr", guidance=source)
+def _shown(**more: Any) -> tuple[Failures, Mapping[str, Hindsight]]:
+    """Return the analysis of an update, and the hindsight in the Teacher's prompts by episode."""
+    config, levels, rollouts = _update("certificate", **{"arm": "mpr"} | more)
     failures = analyze(rollouts, levels, config, _Guide("stagnation"), ALONE)  # pyright: ignore[reportArgumentType]
     samples = make_samples(rollouts, group(rollouts, config), failures, levels, config, lambda _: "")
-    return failures, {name: each.guidance for name, each in samples.hindsight.items()}
+    return failures, samples.hindsight
+
+
+def test_hindsight_about_turns_of_several_moves_counts_turns() -> None:
+    _, shown = _shown(arm="oracle", env="frozenlake", settings={"horizon": 2, "actions_per_turn": 2})
+    late = [hindsight_text("frozenlake", each) for each in shown.values() if each.mode == "timeout"]
+    assert late and all("(the goal could still be reached, but not within" in text for text in late)
 
 
 def test_guidance_of_the_analyzer_is_read_back_into_facts() -> None:
-    failures, shown = _shown_guidance("facts")
+    failures, shown = _shown()
     texts = [reading.failure_reason for reading in failures.readings.values()]
     assert len(texts) > 5
     kinds = [None if each is None else each.kind for each in failures.objections.values()]
@@ -102,9 +109,10 @@ def test_guidance_of_the_analyzer_is_read_back_into_facts() -> None:
     figures = failures.figures()
     assert figures["analyzer_guidance_prose"] == pytest.approx(texts.count(TEXTS[2]) / len(texts))
     assert figures["analyzer_guidance_true"] == sum(true) / (len(texts) - texts.count(TEXTS[2]))
-    assert [shown[name] for name in failures.readings] == ["" if text == TEXTS[2] else text for text in texts]
-    failures, shown = _shown_guidance("prose")
-    assert shown == {name: reading.failure_reason for name, reading in failures.readings.items()}
+    shown_texts = [shown[name].guidance for name in failures.readings]
+    assert shown_texts == ["" if text == TEXTS[2] else text for text in texts]
+    failures, shown = _shown(guidance="prose")
+    assert {shown[name].guidance == each.failure_reason for name, each in failures.readings.items()} == {True}
 
 
 def _update(vocabulary: Vocabulary, arm: str, **more: Any) -> tuple[RlConfig, Levels, list[TaskRollouts]]:

@@ -13,6 +13,7 @@ from ....datasets.store.config import solver_type
 from ....environments.base import EnvProfile
 from ....labeling.action_log import log_decimals
 from ....labeling.base import FailedEpisode, Objection
+from ....labeling.domains import domain_of
 from ....labeling.episode import EPISODE_COLUMNS, STEP_COLUMNS
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.hindsight import Hindsight, teacher_prompt
@@ -218,7 +219,8 @@ def _contexts(
             continue
         if config.guidance == "facts" and not is_rendered(episode.env, reading.failure_reason):
             reading = replace(reading, failure_reason="")
-        hindsight[name] = hindsight_of(arm, profile, name, episode.frame_ids, reading, images)
+        context = hindsight_of(arm, profile, name, episode.frame_ids, reading, images)
+        hindsight[name] = replace(context, domain=domain_of(episode.env, None, episode.env_config))
     skills = {name: skill for name, skill in failures.skills.items() if skill.strip()}
     return hindsight | {name: Hindsight(arm.shows, 0, "", skill, None) for name, skill in skills.items()}
 
