@@ -128,7 +128,7 @@ def _analyzed(vocabulary: Vocabulary, arm: str, backend: _Backend) -> Failures:
 
 
 @pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
-def test_the_analyzer_is_asked_and_measured_with_the_mode_names_of_stage_one(vocabulary: Vocabulary) -> None:
+def test_analyzer_and_oracle_use_the_mode_names_of_stage_one(vocabulary: Vocabulary) -> None:
     spoken = "timeout" if vocabulary == "paper" else "stagnation"
     backend = _Backend(spoken)
     failures = _analyzed(vocabulary, "mp", backend)
@@ -143,6 +143,9 @@ def test_the_analyzer_is_asked_and_measured_with_the_mode_names_of_stage_one(voc
     assert figures["analyzer_mode_accuracy"] == (1.0 if vocabulary == "paper" else sum(right) / len(right))
     other = _Backend("stagnation" if vocabulary == "paper" else "timeout")
     assert _analyzed(vocabulary, "mp", other).figures()["analyzer_unreadable"] == 1.0
+    failures = _analyzed(vocabulary, "oracle", _Backend(""))
+    assert failures.figures()["analyzer_mode_accuracy"] == 1.0
+    assert ({each.failure_mode for each in failures.readings.values()} == {"timeout"}) == (vocabulary == "paper")
 
 
 @pytest.mark.parametrize("env", sorted(SETTINGS))
@@ -155,20 +158,11 @@ def test_failures_in_memory_are_those_of_a_store(env: str) -> None:
     assert stored
 
 
-@pytest.mark.parametrize("vocabulary", ["certificate", "paper"])
-def test_the_oracle_uses_the_mode_names_of_stage_one(vocabulary: Vocabulary) -> None:
-    failures = _analyzed(vocabulary, "oracle", _Backend(""))
-    assert failures.figures()["analyzer_mode_accuracy"] == 1.0
-    modes = {reading.failure_mode for reading in failures.readings.values()}
-    assert (modes == {"timeout"}) == (vocabulary == "paper")
-
-
 def test_a_run_records_the_mode_names_it_taught(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
     assert taught_vocabulary(str(tmp_path / "final")) is None
     (tmp_path / "run.json").write_text('{"config": {}, "target_vocabulary": "paper"}', encoding="utf-8")
-    assert taught_vocabulary(str(tmp_path / "final")) == "paper"
-    assert taught_vocabulary(str(tmp_path / "best")) == "paper"
+    assert {taught_vocabulary(str(tmp_path / name)) for name in ("final", "best")} == {"paper"}
     assert taught_vocabulary(str(tmp_path)) is None
     assert taught_vocabulary("organisation/model") is None
     (tmp_path / "run.json").write_text("[", encoding="utf-8")
