@@ -167,19 +167,24 @@ class Writer:
         return Call(call.name, {**call.arguments, name: int(words) if isinstance(value, int) else words})
 
 
-_JSON = re.compile(r"\s*(?:```\w*\s*)?[{\[]|.*[}\]]\s*(?:```\s*)?\Z", re.DOTALL)
+_KEPT = re.compile(r"\W*|\s*(?:```|~~~)\W*\w*\s*|.*[(\[{=<>\"']\s*|\W*(?:\w+ )?\w+\W{0,4}[:=][^\w\n]*")
+"""Lines around a container that are no prose: marks, code fences, the opening of a container, and its label."""
+_CLOSED = re.compile(r"(?:[^{}]+|\{[^{}]*\})*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
 _LABEL = re.compile(r"^[^\w<]*(?:<\w+>[^\w<]*)?(?:\w+(?: \w+)?\W{0,4}[:=]\s*)?")
 
 
 def _around(text: str, thought: str, prose: str) -> str:
     """Return the text around a container, with ``thought`` in place of values of JSON, and ``prose`` of prose."""
-    if '"' in text and _JSON.match(text):
-        return _STRING.sub(lambda match: match[0] if match[1] else json.dumps(thought, ensure_ascii=False), text)
+    if opened := text.count("{") - text.count("}"):  # the container is within JSON
+        value = json.dumps(thought, ensure_ascii=False)
+        start, stop = (next(_CLOSED.finditer(text)).end(), len(text)) if opened > 0 else (0, text.rindex("}") + 1)
+        inner = _STRING.sub(lambda each: each[0] if each[1] else value, text[start:stop])
+        return _around(text[:start], thought, prose) + inner + _around(text[stop:], thought, "")
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         bare = line.rstrip()
-        if not re.search(r"\w", bare) or bare[-1] in "([{=<>\"'":
+        if _KEPT.fullmatch(line):
             lines.append(line)
         elif prose:
             lines.append(_LABEL.match(bare)[0] + prose + line[len(bare) :])  # pyright: ignore[reportOptionalSubscript]

@@ -107,12 +107,21 @@ def test_replies_of_thinking_models(name: str) -> None:
     assert list(read_reply(MOVES, "action", Dialect(), family.reply).actions) == ["up"]
     written = Writer(Dialect(), "action", MOVES).written("down", Said(family.reply), "up", "so")
     assert written is not None
-    assert parse_reply(written.text, "action", grammar) == parse_reply(
-        family.reply.replace("up", "down"), "action", grammar
-    )
-    assert [mark in written.text for mark in THOUGHT_MARKS.values()] == [
-        mark in family.reply for mark in THOUGHT_MARKS.values()
-    ]
+    reply = family.reply.replace("up", "down")
+    assert parse_reply(written.text, "action", grammar) == parse_reply(reply, "action", grammar)
+    assert all((mark in written.text) == (mark in reply) for mark in THOUGHT_MARKS.values())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *('```json\n{"action": "up"}\n```', "hm\n```xml\n<action>up</action>\n```"),
+        '{1}: hm\nSay: {"why": "hm",\n"action": "up"\n}\n```',
+    ],
+)
+def test_a_reply_with_another_action_keeps_its_form(reply: str) -> None:
+    written = Writer(Dialect(), "action", MOVES).written("down", Said(reply), "up", "so")
+    assert written is not None and written.text == reply.replace("hm", "so").replace("up", "down")
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
