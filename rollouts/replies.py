@@ -107,7 +107,7 @@ class Writer:
         begin, matches = len(text) - len(after_thoughts(text)), list[re.Match[str]]()
         own = self.dialect.pattern or rf"<{re.escape(self.dialect.tag or self.tag)}>(.*?)</"
         own += "" if self.dialect.pattern else rf"{re.escape(self.dialect.tag or self.tag)}>"
-        for pattern, flags in ((own, re.IGNORECASE | re.MULTILINE | re.DOTALL), (PAIR, 0), (LABELLED, 0)):
+        for pattern, flags in ((own, re.IGNORECASE | re.MULTILINE | re.DOTALL), (PAIR, 0), (LABELLED, 0), (_NAMED, 0)):
             matches += re.compile(pattern, flags).finditer(text, begin)
         for match in matches[::-1] if self.dialect.container == "last" else matches:
             groups = [2] if match.re is PAIR else range(1, len(match.groups()) + 1)
@@ -167,6 +167,8 @@ class Writer:
         return Call(call.name, {**call.arguments, name: int(words) if isinstance(value, int) else words})
 
 
+_NAMED = re.compile(r'"(?:action|answer|move)s?"\s*:\s*"([^"]*)"', re.IGNORECASE)
+"""Action in JSON, at any place of a line."""
 _KEPT = re.compile(r"\W*|\s*(?:```|~~~)\W*\w*\s*|.*[(\[{=<>\"']\s*|\W*(?:\w+ )?\w+\W{0,4}[:=][^\w\n]*")
 """Lines around a container that are no prose: marks, code fences, the opening of a container, and its label."""
 _CLOSED = re.compile(r"(?:[^{}]+|\{[^{}]*\})*")

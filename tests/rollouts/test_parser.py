@@ -116,7 +116,7 @@ def test_replies_of_thinking_models(name: str) -> None:
     "reply",
     [
         *('```json\n{"action": "up"}\n```', "hm\n```xml\n<action>up</action>\n```"),
-        '{1}: hm\nSay: {"why": "hm",\n"action": "up"\n}\n```',
+        *('{1}: hm\nSay: {"why": "hm", "action": "up"}\n```', '<think>so</think>{"Move":"up"}'),
     ],
 )
 def test_a_reply_with_another_action_keeps_its_form(reply: str) -> None:
