@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -268,7 +269,8 @@ def _played(env: Any, trajectory: Mapping[str, Any], actions: Sequence[Any]) -> 
     yield seen
     for action in actions:
         if action is not None and (allowed(env.action_space, [action], info) or (True,))[0]:
-            seen, _, _, _, info = env.step(own(action))
+            with suppress(Exception):  # raised by an illegal action, which changes nothing
+                seen, _, _, _, info = env.step(own(action))
         yield seen
 
 

@@ -257,19 +257,21 @@ def test_a_notebook_shows_the_pictures_around_the_pivot(played: list[dict[str, A
 class MaskedCave(DrawnCave):
     """Forbids to leave the grid at its start, and raises if that is tried."""
 
-    render_mode = "rgb_array"
+    render_mode, mask = "rgb_array", "action_mask"
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return super().reset(seed=seed)[0], {"action_mask": np.array([0, 1, 0, 1], np.int8)}
+        return super().reset(seed=seed)[0], {self.mask: np.array([0, 1, 0, 1], np.int8)}
 
     def step(self, action: Any) -> Any:
         assert self.at != (0, 0) or int(action) in (1, 3), "an illegal action was played"
         seen, *facts, _ = super().step(action)
         legal = [0, 1, 0, 1] if self.at == (0, 0) else [1] * 4
-        return seen, *facts, {"action_mask": np.array(legal, np.int8)}
+        return seen, *facts, {self.mask: np.array(legal, np.int8)}
 
 
-def test_an_illegal_turn_is_not_played_again() -> None:
+@pytest.mark.parametrize("mask", ["action_mask", "no mask"])
+def test_an_illegal_turn_is_not_played_again(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MaskedCave, "mask", mask)
     wasted = {"seed": 0, "horizon": 8, "actions": ["up", "down", "down"]}
     with pytest.warns(UserWarning, match="stop before their horizon"):
         (answer,) = pivot.certify_batch(MaskedCave, [wasted], illegal="invalid", **NAMED)
@@ -336,10 +338,8 @@ def test_what_gives_no_row_or_may_be_cut_is_said(played: list[dict[str, Any]], v
     with pytest.warns(UserWarning, match=r"1 of 1 episodes, first episodes\[0\], stop before their horizon"):
         (answer,) = pivot.certify_batch(Cave, [cut], **NAMED)
     assert isinstance(answer, pivot.Verdict) and answer.fallback
-    assert (
-        "<th>action at the pivot</th><td>down</td>" in answer._repr_html_()
-        and "(no action was fatal)" in answer._repr_html_()
-    )
+    html = answer._repr_html_()
+    assert "<th>action at the pivot</th><td>down</td>" in html and "(no action was fatal)" in html
     with pytest.raises(CertifyError, match=r"sucess: found a setting .*did you mean 'success'"):
         pivot.certify_batch(Cave, [cut], sucess="terminated")
 
