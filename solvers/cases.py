@@ -54,7 +54,7 @@ def read_episodes(kind: type[Solver], episodes: Iterable[Mapping[str, Any]]) -> 
 
 
 def read_trajectories(episodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return episodes of an environment of one's own, checked.
+    """Return episodes of an environment of one's own, checked and without the fields that are None.
 
     Raises:
         CertifyError: an episode is not a mapping, or lacks actions or horizon.
@@ -66,7 +66,8 @@ def read_trajectories(episodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str
                 f"episodes[{number}]: found {shown(episode)}, expected a mapping with actions and horizon"
             )
         whole(f"episodes[{number}]: horizon", episode["horizon"])
-        checked.append({**episode, "actions": _listed(f"episodes[{number}]: actions", episode["actions"], "actions")})
+        actions = _listed(f"episodes[{number}]: actions", episode["actions"], "actions")
+        checked.append({name: each for name, each in episode.items() if each is not None} | {"actions": actions})
     return checked
 
 

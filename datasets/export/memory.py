@@ -64,7 +64,8 @@ def pairs(
         ``datasets.Dataset.from_list`` makes a dataset of them.
 
     Raises:
-        CertifyError: verdicts and trajectories do not belong together, or observations are missing or of another level.
+        CertifyError: verdicts and trajectories do not belong together, observations are missing or of another level,
+            or replies are missing.
     """
     rows, unread = list[Row](), list[str]()
     for row, verdict, trajectory, names in _turns(verdicts, trajectories, prompt, make_env, actions_by_name):
@@ -73,7 +74,12 @@ def pairs(
             continue
         chosen, rejected = reply(safe), reply(fatal)
         if "replies" in trajectory:
-            rejected = str(trajectory["replies"][t])
+            replies = trajectory["replies"]
+            if len(replies) < len(names):
+                raise CertifyError(
+                    f"trajectories[{row['index']}]: replies: found {len(replies)}, expected {len(names)}, one per turn"
+                )
+            rejected = str(replies[t])
             writer = Writer(Dialect(), "action", sorted({*verdict.feasible_actions, *names, safe}))
             thought = f"The goal takes {verdict.certificate.before:g} turns from here. The next action is {safe}."
             if (written := writer.written(safe, Said(rejected), fatal, thought)) is None:

@@ -146,7 +146,7 @@ def test_pivots_pairs_and_corrections_are_true(played: list[dict[str, Any]], ver
 
 
 def _bare(trajectory: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in trajectory.items() if name != "observations"}
+    return {**trajectory, **dict.fromkeys(("observations", "replies", "rewards", "frames"))}
 
 
 def test_replies_and_pictures_are_kept(played: list[dict[str, Any]], verdicts: list[Any]) -> None:
@@ -158,10 +158,8 @@ def test_replies_and_pictures_are_kept(played: list[dict[str, Any]], verdicts: l
 
     row = pivot.pairs(verdicts, said, prompt)[0]
     assert row["rejected"][0]["content"] == f"<think>hm</think><move>{row['rejected_action']}</move>"
-    chosen = row["chosen"][0]["content"]
-    assert chosen.startswith("<think>The goal takes") and chosen.endswith(
-        f"</think><move>{row['chosen_action']}</move>"
-    )
+    chosen, end = row["chosen"][0]["content"], f"</think><move>{row['chosen_action']}</move>"
+    assert chosen.startswith("<think>The goal takes") and chosen.endswith(end)
     assert row["prompt"][0]["content"] == [{"type": "image"}, {"type": "text", "text": "Where?"}]
     assert row["images"][0].tolist() == played[row["index"]]["observations"][row["t"]]
     framed = [{"role": "user", "content": [{"type": "image", "image": np.full((2, 3, 3), 7, np.uint8)}]}]
@@ -334,6 +332,8 @@ def test_what_gives_no_row_or_may_be_cut_is_said(played: list[dict[str, Any]], v
         assert pivot.pairs(verdicts, prose, _question) == []
     with pytest.warns(UserWarning, match="no episode has a label"):
         assert pivot.pairs([pivot.Unsolved("bad_episode", "it is odd")], played[:1], _question) == []
+    with pytest.raises(CertifyError, match=r"trajectories\[0\]: replies: found 0, expected \d+, one per turn"):
+        pivot.pairs(verdicts, [{**each, "replies": []} for each in played], _question)
     cut = {"seed": 0, "horizon": HORIZON, "actions": ["down"]}
     with pytest.warns(UserWarning, match=r"1 of 1 episodes, first episodes\[0\], stop before their horizon"):
         (answer,) = pivot.certify_batch(Cave, [cut], **NAMED)
@@ -411,16 +411,12 @@ def test_logs_of_nonsense_are_refused_in_one_line() -> None:
     draw = random.Random(0)
     values = (None, 3, -1, float("nan"), float("inf"), "x", [], {}, True, 10**400)
     keys = ("dist", "legal", "remaining_stages", "valid_svg", "average_score", "moved", "last_action_success")
-    for env, actions in (
-        ("navigation", "moveahead"),
-        ("primitiveskill", "pick(1,2,3)"),
-        ("svg", "svg"),
-        ("sokoban", "up"),
-    ):
+    games = {"navigation": "moveahead", "primitiveskill": "pick(1,2,3)", "svg": "svg", "sokoban": "up"}
+    for env, action in games.items():
         for _ in range(50):
             steps = [{key: draw.choice(values) for key in keys if draw.random() < 0.6} for _ in range(2)]
             try:
-                pivot.certify(env, draw.choice(("{}", "null", ROOM, "<svg/>")), [actions] * 2, 5, steps=steps)
+                pivot.certify(env, draw.choice(("{}", "null", ROOM, "<svg/>")), [action] * 2, 5, steps=steps)
             except CertifyError as error:
                 assert "\n" not in str(error)
 
