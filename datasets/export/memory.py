@@ -109,8 +109,8 @@ def corrections(
 ) -> list[Row]:
     """Return certified corrections: the plan that still worked at each pivot, a row per turn.
 
-    The arguments are those of :func:`pairs`. Without ``make_env`` only the first turn of a plan has a row, since
-    nobody saw what follows it.
+    The arguments are those of :func:`pairs`. Without ``make_env``, and with recorded pictures, only the first turn of
+    a plan has a row, since nobody saw what follows it.
 
     Raises:
         CertifyError: see :func:`pairs`.
