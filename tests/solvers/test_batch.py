@@ -108,9 +108,7 @@ def test_a_level_is_searched_once_and_labels_are_those_of_single_calls(
     assert searched == [0, 1, 2]
     one = played[4]
     assert verdicts[4] == pivot.certify(Cave, actions=one["actions"], horizon=HORIZON, seed=one["seed"], **NAMED)
-    levels = [{**each, "level": [*traps_of(each["seed"])]} for each in played]
-    for each in levels:
-        del each["seed"]
+    levels = [{**each, "level": [*traps_of(each["seed"])], "seed": None} for each in played]
     assert pivot.certify_batch(Cave, levels, **NAMED) == verdicts
 
 
@@ -184,9 +182,8 @@ def test_bad_episodes_have_a_reason_and_stop_nothing(played: list[dict[str, Any]
         {**good, "rewards": [0.0] * len(good["actions"])},
     ]
     answers = pivot.certify_batch(Cave, episodes, **NAMED)
-    assert [getattr(each, "reason", None) for each in answers] == [
-        *("bad_episode", "bad_episode", "not_a_failure", "solver_limit", None)
-    ]
+    reasons = [getattr(each, "reason", None) for each in answers]
+    assert reasons == ["bad_episode", "bad_episode", "not_a_failure", "solver_limit", None]
 
     class Unseeded(Cave):
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -428,9 +425,8 @@ def test_actions_in_any_case_and_levels_in_vagens_symbols() -> None:
     for level in ("######\n#PX_O#\n######", spaced):
         assert pivot.certify("sokoban", level, ["Right", "Left"], 2) == ours
     fall = pivot.certify("frozenlake", LAKE, ["right", "down"], 9)
-    assert (
-        pivot.certify("frozenlake", " P \t _ \t _ \t\n _ \t O \t _ \t\n _ \t _ \t G \t", ["Right", "Down"], 9) == fall
-    )
+    spaced = " P \t _ \t _ \t\n _ \t O \t _ \t\n _ \t _ \t G \t"
+    assert pivot.certify("frozenlake", spaced, ["Right", "Down"], 9) == fall
     boxed = pivot.certify("sokoban", "#######\n#S√XO_#\n#######", ["invalid"], 9)
     assert boxed == pivot.certify("sokoban", "#######\n#+*$. #\n#######", ["invalid"], 9)
 
