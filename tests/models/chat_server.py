@@ -2,7 +2,7 @@
 
 It speaks plain HTTP/1.1 on asyncio streams, so that it can do what no framework lets one do: cut a body short, send it
 a byte at a time, hang up, never answer, or disappear for a while. It can also hold requests for a fixed time in a fixed
-number of slots, and counts how many of them were busy.
+number of slots.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -77,14 +76,8 @@ class ServerLog:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     most_in_flight: int = 0
-    busy: list[tuple[float, int]] = field(default_factory=list)
-    """When the number of busy slots changed, and to what."""
-    started: list[float] = field(default_factory=list)
-    """When each answered request got its slot."""
     endless_bytes: int = 0
     """Bytes that clients read from endless replies."""
-    latencies: list[float] = field(default_factory=list)
-    """Seconds for which each answered request was held."""
 
 
 class ChatServer:
@@ -124,7 +117,7 @@ class ChatServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._slots = asyncio.Semaphore(slots)
-        self._busy = self._in_flight = 0
+        self._in_flight = 0
         self._port = 0
         self._server: asyncio.Server | None = None
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -231,16 +224,10 @@ class ChatServer:
             if fault != "slow":
                 return await self._misbehave(fault, body, writer)
         async with self._slots:
-            self._count(+1)
-            self.log.started.append(time.monotonic())
-            try:
-                latency = self.latency if isinstance(self.latency, float | int) else self.latency(key)
-                self.log.latencies.append(latency)
-                while self.log.most_in_flight < self.crowd:
-                    await asyncio.sleep(0.005)
-                await asyncio.sleep(latency)
-            finally:
-                self._count(-1)
+            latency = self.latency if isinstance(self.latency, float | int) else self.latency(key)
+            while self.log.most_in_flight < self.crowd:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(latency)
         self.log.answered += 1
         answer = completion({"model": body["model"]} | self.reply(body))
         return await self._send(writer, 200, answer, slow=fault == "slow")
@@ -251,10 +238,6 @@ class ChatServer:
             return self.reply(body)
         except (IndexError, KeyError):  # other requests of the check have no picture
             return {"text": ""}
-
-    def _count(self, change: int) -> None:
-        self._busy += change
-        self.log.busy.append((time.monotonic(), self._busy))
 
     async def _misbehave(self, fault: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
         if fault.isdigit():

@@ -107,7 +107,8 @@ def test_the_doctor_refuses_each_of_them(monkeypatch: pytest.MonkeyPatch) -> Non
     async def check(url: str, number: int, places: asyncio.Semaphore) -> Any:
         async with places:
             try:
-                waits = {"cache": "", "tries": 1} if FAULTS[number].kind == "answer" else ONCE
+                # The server hangs up after a whole answer; on a slow machine, the next request finds out too late.
+                waits: dict[str, Any] = {"cache": ""} if FAULTS[number].kind == "answer" else ONCE
                 path = f"{number}/v1" if number % 3 else f"all/{number}/v1"
                 return await server_facts(MODEL, Service(base_url=f"{url}/{path}", **waits))
             except Exception as error:  # noqa: BLE001 - see above
