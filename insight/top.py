@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
-_SHARED = ("env", "failure_mode", "pivot_step", "task_id")
-
 
 def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return the most instructive failures of a store, finished or not, as rows of the view ``instructive``.
@@ -34,12 +32,15 @@ def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> 
     chosen: list[dict[str, Any]] = []
     seen: Counter[tuple[str, ...]] = Counter()
     while rows and len(chosen) < count:
-        keys = {row["episode_id"]: [(row["env"], name, str(row[name])) for name in _SHARED] for row in rows}
-        best = max(rows, key=lambda row: row["merits"] - sum(seen[key] for key in keys[row["episode_id"]]))
+        best = max(rows, key=lambda row: row["merits"] - sum(seen[key] for key in _keys(row)))
         chosen.append(best)
-        seen.update(keys[best["episode_id"]])
+        seen.update(_keys(best))
         rows.remove(best)
     return chosen
+
+
+def _keys(row: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [(row["env"], name, str(row[name])) for name in ("env", "failure_mode", "pivot_step", "task_id")]
 
 
 def reasons(row: dict[str, Any]) -> str:

@@ -17,17 +17,24 @@ if TYPE_CHECKING:
 
 
 def parquet_files(storage: Storage, names: Iterable[str], schema: pa.Schema) -> "arrow_dataset.Dataset":
-    """Return the rows of some Parquet files as an Arrow dataset; nothing is read yet."""
+    """Return the rows of some Parquet files as an Arrow dataset; nothing is read yet.
+
+    The column ``store`` is the first folder in a file's name.
+    """
     import pyarrow.dataset as arrow_dataset  # noqa: PLC0415 - it imports pandas, which no other start of ours needs
 
-    if not storage.remote:
-        paths = [str(storage.local_path(name)) for name in names]
-        return arrow_dataset.dataset(paths, schema=schema, format="parquet")
-    paths = [storage.address(name) for name in names]
+    stores, schema = pa.schema([("store", pa.string())]), schema.append(pa.field("store", pa.string()))
+    paths = [storage.address(name) if storage.remote else str(storage.local_path(name)) for name in names]
     if not paths:
         return arrow_dataset.dataset(schema.empty_table())
-    filesystem = PyFileSystem(FSSpecHandler(StorageFiles(storage)))
-    return arrow_dataset.dataset(paths, schema=schema, format="parquet", filesystem=filesystem)
+    return arrow_dataset.dataset(
+        paths,
+        schema=schema,
+        format="parquet",
+        filesystem=PyFileSystem(FSSpecHandler(StorageFiles(storage))) if storage.remote else None,
+        partitioning=arrow_dataset.DirectoryPartitioning(stores, segment_encoding="none"),
+        partition_base_dir=storage.address(),
+    )
 
 
 class StorageFiles(AbstractFileSystem):

@@ -33,6 +33,9 @@ from .database import BASE, CLOSED, DERIVED, create_views, first_line, rows_of, 
 VIEWS = (*BASE, *DERIVED)
 """Public view names, in the order of creation."""
 
+_EPISODE, _GROUP = ("episode_id",), ("episode_id", "group_id")
+_IDS = {"episodes": _GROUP, "steps": _EPISODE, "labels": _EPISODE, "failures": _GROUP, "instructive": _EPISODE}
+"""Views that join tables by episode, and these tables, each with its ids that stores may share."""
 _KEY_ALONE = ("env_config", "policy_config")
 """Columns that views by shard group by and never show: long texts, compared a million times."""
 _EPISODES_AT_ONCE = 65_536
@@ -67,14 +70,7 @@ def connect(
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
         connection.execute("SET enable_progress_bar = false")  # it would mix with the output of a slow query
         _read_by_shard(root, nights, connection, needed)
-        for name, schema in BASE.items():
-            if needed and name not in needed:
-                continue
-            files = [f"{prefix}{file}" for prefix, store in nights.items() for file in store.files(schema)]
-            connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
-            connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'{name}_files')}")
-        shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
-        create_views(connection, {}, shown, setting_columns(nights.values()))
+        _create(storage, nights, connection, needed)
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
@@ -83,6 +79,36 @@ def connect(
             return
         with searched(connection, storage):
             yield connection
+
+
+def _create(
+    storage: Storage, nights: Nights, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]
+) -> None:
+    """Create the views that are not tables yet."""
+    base = [name for name in BASE if name in needed or not needed]
+    derived = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else [*DERIVED]
+    settings = setting_columns(nights.values())
+    for name in base:
+        files = [f"{prefix}{file}" for prefix, store in nights.items() for file in store.files(BASE[name])]
+        connection.register(f"{name}_files", parquet_files(storage, files, BASE[name].arrow))
+        connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'(SELECT * EXCLUDE (store) FROM {name}_files)')}")
+    create_views(connection, {}, derived, settings)
+    if len(nights) > 1:
+        _join_by_store(connection, [name for name in _IDS if name in {*base, *derived}], settings)
+
+
+def _join_by_store(connection: duckdb.DuckDBPyConnection, names: Sequence[str], settings: str) -> None:
+    """Make views join within each store, as stores may share episodes: in a schema whose ids begin with the store."""
+    connection.execute("CREATE SCHEMA stores; USE stores")
+    for name in names:
+        if name in BASE:
+            ids = ", ".join(f"store || '/' || {each} AS {each}" for each in _IDS[name])
+            connection.execute(f"CREATE VIEW {name} AS SELECT * EXCLUDE (store) REPLACE ({ids}) FROM {name}_files")
+        else:
+            create_views(connection, {}, [name], settings)
+            ids = ", ".join(f"regexp_replace({each}, '^[^/]*/', '') AS {each}" for each in _IDS[name])
+            connection.execute(f"CREATE OR REPLACE VIEW main.{name} AS SELECT * REPLACE ({ids}) FROM stores.{name}")
+    connection.execute("USE main")
 
 
 def _needed(queries: Iterable[str]) -> dict[str, set[str]]:

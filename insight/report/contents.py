@@ -108,8 +108,9 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
             rows.append(_row(episode, labels.get(name), splits.get(name, "")))
             places.append((number, row))
     columns, words = _columns(rows)
-    numbers = {row["id"]: number for number, row in enumerate(rows)}
-    top = [row for row in instructive(root, TOP, selection.environments) if row["episode_id"] in numbers]
+    numbers = {(row["id"], row["pivot"]): number for number, row in enumerate(rows)}
+    best = instructive(root, TOP, selection.environments)
+    top = {(row["episode_id"], row["pivot_step"]): reasons(row) for row in best}
     record = {
         "format": FORMAT,
         "name": _folder(root),
@@ -117,7 +118,7 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
         "stored": total,
         "unfinished": unfinished_state(next(iter(nights.values()))),
         "chunk": CHUNK,
-        "top": [{"number": numbers[row["episode_id"]], "why": reasons(row)} for row in top],
+        "top": [{"number": numbers[key], "why": why} for key, why in top.items() if key in numbers],
     }
     return Contents(record | {"count": len(rows), "words": words, "columns": columns}, places)
 

@@ -46,12 +46,16 @@ def facts(small_store: Path) -> dict[str, dict[str, Any]]:
     return made
 
 
-def test_the_view_says_what_the_tables_say(small_store: Path, facts: dict[str, dict[str, Any]]) -> None:
+def test_the_view_says_what_the_tables_say(small_store: Path, facts: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     names, rows = query(small_store, "FROM instructive")
     viewed = {row[names.index("episode_id")]: dict(zip(names, row, strict=True)) for row in rows}
     assert {name: {key: row[key] for key in facts[name]} for name, row in viewed.items()} == facts
     assert len({each["merits"] for each in facts.values()}) > 2
     assert any(each["solved_from_here"] for each in facts.values())
+    for name in "ab":
+        copy_store(small_store, tmp_path / name)
+    sums = "SELECT count(*), sum(solved_by), (SELECT count(*) FROM failures) FROM instructive"
+    assert query(tmp_path, sums)[1] == [tuple(2 * each for each in query(small_store, sums)[1][0])]
 
 
 def test_failures_are_chosen_one_by_one_for_merits_that_no_other_shares(
@@ -116,7 +120,9 @@ def test_an_unfinished_store_is_shown(small_store: Path, tmp_path: Path, written
         for line in (("stats",), ("top",), ("peek",), ("view", "--out", str(tmp_path / "site"))):
             result = CliRunner().invoke(app, [line[0], str(store), *line[1:]], catch_exceptions=False)
             assert f"1 of {len(shards)} shards of {store} are played and 1 labelled; {mark}" in result.stderr, line
-        assert query_rows(store) == [("sokoban", len(counts))]
+        sql = "SELECT env, count(*)::INT FROM episodes GROUP BY 1"
+        with connect(store, [sql], unfinished=True) as connection:
+            assert run_query(store, connection, sql)[1] == [("sokoban", len(counts))]
         error = error_of("compare", store, small_store)
         assert "manifest.json: its build did not finish" in str(error)
     record = json.loads((tmp_path / "site" / "contents.json").read_text())
@@ -124,9 +130,3 @@ def test_an_unfinished_store_is_shown(small_store: Path, tmp_path: Path, written
     assert mark in record["unfinished"]
     (store / f".receipts/rollout/{first.stem}.json").unlink()
     assert "no shard of" in str(error_of("stats", store))
-
-
-def query_rows(store: Path) -> list[tuple[object, ...]]:
-    sql = "SELECT env, count(*)::INT FROM episodes GROUP BY 1"
-    with connect(store, [sql], unfinished=True) as connection:
-        return run_query(store, connection, sql)[1]

@@ -17,7 +17,7 @@ from pivot.datasets.store.nights import nights_of
 from pivot.insight.report.contents import Selection, contents
 from pivot.insight.report.plain import json_text, script
 from pivot.insight.report.serve import HOST, ViewServer
-from pivot.insight.report.site import ASSETS, Site, asset
+from pivot.insight.report.site import ASSETS, Site, asset, report
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.insight.browsing import EPISODE, Visit, a_failure, listed, violations
@@ -77,6 +77,18 @@ def test_an_episode_opens_at_its_pivot_and_keys_lead_on(visit: Visit, sites: dic
     page.wait_for_selector("#search:focus")
     page.keyboard.type("zzz no such thing")
     page.wait_for_selector(".nothing")
+
+
+def test_an_episode_of_two_stores_has_two_pages(browser: Any, tiny_store: Path, tmp_path: Path) -> None:
+    for name in "ab":
+        copy_store(tiny_store, tmp_path / "stores" / name)
+    report(tmp_path / "stores", tmp_path / "site")
+    visit = Visit(browser, f"file://{tmp_path}/site/")
+    page = visit.open("#/episodes", ".row")
+    for link in (".row a", ".grid-link a", "text=back to the episode"):
+        page.click(link)
+    assert page.wait_for_selector(EPISODE).get_attribute("data-ready") == "0"
+    visit.close()
 
 
 def test_playing_shows_what_happened_beside_what_was_possible(visit: Visit, sites: dict[str, Path]) -> None:

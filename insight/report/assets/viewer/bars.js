@@ -72,7 +72,7 @@
           const mine = level.map((number) => run.columns.return[number]);
           const [least, most] = [Math.min(...mine), Math.max(...mine)];
           const text = `${level.length} rollouts return ${numberText(least)} to ${numberText(most)}`;
-          return html`<a href=${Pivot.address(`level/${encodeURIComponent(run.columns.id[level[0]])}`, new URLSearchParams())} aria-label=${text} tabindex="-1"><title>${text}</title>
+          return html`<a href=${Pivot.address(run.path(level[0], "level"), new URLSearchParams())} aria-label=${text} tabindex="-1"><title>${text}</title>
             <rect class="hit" x=${x(i) - (width - LEFT) / count / 2} width=${(width - LEFT) / count} y="0" height=${HEIGHT} />
             <line x1=${x(i)} x2=${x(i)} y1=${y(most)} y2=${y(least)} />
             ${least === most && level.length > 1 ? html`<path d=${`M${x(i) - 3} ${y(most) - 3}l6 6m0 -6l-6 6`} />`

@@ -52,6 +52,7 @@ window.Pivot = (() => {
       ({ words: this.words, columns: this.columns, count: this.size, chunk: this.chunk, top: this.top, unfinished: this.unfinished } = contents);
       Object.assign(this, { name: contents.name, runId: contents.run_id, filtered: { key: null } });
       this.numbers = new Map(this.columns.id.map((id, number) => [id, number]));
+      this.columns.id.forEach((id, number) => this.numbers.get(id) === number || this.numbers.set(String(number), number));
       this.haystacks = new Array(this.size);
       this.replies = { texts: [], loaded: 0, running: false };
     }
@@ -90,8 +91,10 @@ window.Pivot = (() => {
       return `episodes/${Math.floor(number / 1000)}/${number}.json`;
     }
 
-    path(number) {
-      return `episode/${encodeURIComponent(this.columns.id[number])}`;
+    // An id of several stores is the address of the last one's page; the others have their numbers.
+    path(number, view = "episode") {
+      const id = this.columns.id[number];
+      return `${view}/${this.numbers.get(id) === number ? encodeURIComponent(id) : number}`;
     }
 
     // Numbers of the rollouts of the same level, in order; they are stored one after the other.

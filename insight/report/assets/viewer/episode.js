@@ -130,7 +130,7 @@
       <li><a href=${Pivot.address(run.path(i), params, { step: null })} aria-current=${i === number ? "page" : null}
         class=${`${run.value("outcome", i)} ${run.label(i)}`}><b>${run.columns.sample[i]}</b> <${Text}>${run.value("mode", i) || run.value("outcome", i)}<//>
         ${run.columns.pivot[i] !== null && html`<span> t* ${run.columns.pivot[i]}</span>`}</a></li>`)}</ul>
-      <p class="grid-link"><a href=${Pivot.address(`level/${encodeURIComponent(run.columns.id[number])}`, params, { step: null })}>side by side as a grid</a></p>`;
+      <p class="grid-link"><a href=${Pivot.address(run.path(number, "level"), params, { step: null })}>side by side as a grid</a></p>`;
   }
 
   function Provenance({ run, page, number, params }) {
@@ -229,7 +229,7 @@
     Pivot.keys = new Map([
       ["j", () => go.episode(1)], ["k", () => go.episode(-1)], ["ArrowRight", () => go.step(at + 1)], ["ArrowLeft", () => go.step(at - 1)],
       ["p", () => page && pivotOf(page) !== null && go.step(pivotOf(page))], [" ", play],
-      ["g", () => Pivot.go(Pivot.address(`level/${encodeURIComponent(run.columns.id[number])}`, params, { step: null }))],
+      ["g", () => Pivot.go(Pivot.address(run.path(number, "level"), params, { step: null }))],
       ["Escape", () => Pivot.go(Pivot.address("episodes", params, { step: null }))],
     ]);
     if (state.error && state.key === key) return html`<main class="episode"><h1>Episode</h1><p class="none">${state.error}</p></main>`;
