@@ -17,7 +17,7 @@ from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.insight.top import instructive, reasons
 from pivot.tests.cli.command_line import error_of, run
-from pivot.tests.stores import copy_store
+from pivot.tests.stores import change_rows, copy_store, rewrite_manifest, table_files
 from typer.testing import CliRunner
 
 
@@ -74,6 +74,17 @@ def test_failures_are_chosen_one_by_one_for_merits_that_no_other_shares(
     assert worths == sorted(worths, reverse=True)
     assert {row["env"] for row in instructive(small_store, 3, ["sokoban"])} == {"sokoban"}
     assert len(instructive(small_store, 1000)) == len(facts)
+
+
+@pytest.mark.parametrize("change", [{"kind": "convention"}, {"reference_kind": "exact", "reference_before": 99.0}])
+def test_a_pivot_that_lost_nothing_within_reach_is_not_instructive(
+    small_store: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    store = copy_store(small_store, tmp_path / "store")
+    for name in (name for env in ("sokoban", "frozenlake") for name in table_files(store, env) if "labels/" in name):
+        change_rows(store, name, lambda rows: [row | {"certificate": row["certificate"] | change} for row in rows])
+    rewrite_manifest(store)
+    assert instructive(store, 1) == []
 
 
 def test_reasons_are_words() -> None:
