@@ -193,7 +193,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         store.scan(EPISODES)
         .group_by("env")
         .agg(
-            pl.col("task_id").n_unique().alias("tasks"),
+            pl.struct("task_id", "goal_idx", "eval_set").n_unique().alias("tasks"),
             pl.len().alias("episodes"),
             pl.col("failed").eq(False).sum().alias("succeeded"),
             pl.col("failed").sum().alias("failed"),

@@ -111,7 +111,7 @@ _TEXT = """---
 
 Each night is a store with a card of its own, which describes its rows and how they were made.
 
-| night | card | environments | policy | levels | rollouts per level | seed |
+| night | card | environments | policy | tasks | rollouts per task | seed |
 |---|---|---|---|---|---|---|
 %s
 """

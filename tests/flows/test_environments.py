@@ -72,6 +72,7 @@ def test_a_store_holds(stores: dict[str, Path], env: str) -> None:
     """Catch an environment whose store does not verify, or has too few failures to show anything."""
     report = verify_store(stores[env], Reporter())
     assert report.problems == []
+    assert f"| {env} | {RUNS[env]['tasks']} |" in (stores[env] / "dataset/README.md").read_text()
     assert len(failures(stores[env], env)) == report.checked["training rows"] == report.checked["labels"] >= FEWEST[env]
     if env == "primitiveskill":
         kinds = {json.loads(row["initial_state"])["task"] for row in rows_of(stores[env], env, "episodes")}

@@ -34,9 +34,9 @@
   const part = ({ name, stand_in: standIn }) => `${name}${standIn ? " (embedded stand-in for a model)" : ""}`;
 
   function runFacts(run) {
-    const levels = Object.entries(run.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
+    const tasks = Object.entries(run.environments).map(([name, count]) => `${name} ${count.toLocaleString("en")}`).join(", ");
     return [
-      ["run", run.run_id], ["levels", levels], ["rollouts per level", run.rollouts], ["policy", part(run.policy)],
+      ["run", run.run_id], ["tasks", tasks], ["rollouts per task", run.rollouts], ["policy", part(run.policy)],
       ["writer of guidance", part(run.writer)], ["label version", run.label_version], ["seed", run.seed],
     ];
   }
