@@ -39,7 +39,7 @@ _TEXT = """---
 
 %(summary)s Made by `pivot export %(name)s` from a store of PIVOT; `pivot verify STORE --export DIR` proves every row
 against it. `episode_id`, `t` and `label_version` name the rows of the store behind each row. Both sides of its split
-are kept: no level is on both.
+are kept: %(levels)s on both.
 
 | environment | certificate | train | validation |
 |---|---|---|---|
@@ -129,6 +129,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
     folders = _folders(files)
     schema, licences = exporter.schema(), sorted({terms_of(store.run).licence for store in nights.values()})
     rows = {folder: sum(count_rows(storage, name) for name in names) for folder, names in folders.items()}
+    splits = {store.config.split for store in nights.values()}
     kinds = {env: run.solver().kind for store in nights.values() for env, run in store.run.envs.items()}
     cells = [
         f"| {env} | {kinds[env]} | "
@@ -139,6 +140,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
     values = {
         "name": plan.name,
         "summary": exporter.summary,
+        "levels": "no level of a store is" if splits == {"task"} else "a level can be",
         "rows": "\n".join(cells),
         "settings": json.dumps(dict(plan.settings), sort_keys=True),
         "columns": "\n".join(f"| `{column.name}` | {column.doc} |" for column in schema.columns),
