@@ -16,7 +16,6 @@ from ...core.images import encode_png
 from ...core.storage import FileRecord
 from ...environments.base import Source
 from ...labeling.domains import domain_of
-from ...labeling.episode import PLAYED
 from ...labeling.target import PAPER_MODES
 from ..store.config import PartConfig, RunConfig
 from ..store.parquet import count_rows
@@ -132,6 +131,7 @@ def card_text(
         "picture": PICTURE if with_picture else None,
         "config": config,
         "run": run,
+        "imported": store.is_imported,
         "run_digest": digest(run),
         "translated": [
             env for env in environments if config.target_vocabulary == "paper" and domain_of(env).paper_modes
@@ -226,7 +226,6 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
         .sort("env", "failure_mode")
         .collect()
     )
-    # Evidence of the records; all have "played" if they are rollouts of PIVOT itself.
     words = pl.col("evidence").list.join(", ").alias("evidence")
     evidence = labels.filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
     # How often inexact certificates agree with the better reference that is stored with them.
@@ -246,10 +245,7 @@ def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
     tables = {
         "rejects": (["reject reason", "labels"], rejects.collect().rows()),
         "unproved": (["environment", "unproved labels"], unproved.sort("env").collect().rows()),
-        "evidence": (
-            ["environment", "evidence", "records"],
-            [] if evidence["evidence"].is_in([", ".join(PLAYED)]).all() else evidence.rows(),
-        ),
+        "evidence": (["environment", "evidence", "records"], evidence.rows() if store.is_imported else []),
     }
     return {name: _table(head, rows) if rows else None for name, (head, rows) in tables.items()} | {
         "counts": _table(header, counts),

@@ -53,6 +53,8 @@ def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:
     assert store.episodes.collect()["status"].to_list() == ["truncated", "complete"]
     assert store.labels.collect().height == 1 and result.episodes == 2
     assert problems(tmp_path / "store") == []
+    pivot.import_rollouts(write_lines(tmp_path / "cut", episode("up", "up")), tmp_path / "none")
+    assert "PIVOT played" not in (tmp_path / "none" / "dataset" / "README.md").read_text()
 
 
 def test_words_of_a_source_may_be_numbers(tmp_path: Path) -> None:
