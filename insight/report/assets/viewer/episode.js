@@ -77,7 +77,7 @@
         <span>reward <b>${numberText(step.reward, 4)}</b></span><span>turns left <b>${step.remaining_turns}</b></span>
         ${!step.action_valid && html`<${Badge} kind="bad">format broken<//>`}
         ${outcome && html`<${Badge} kind="plain"><${Text}>${outcome}<//><//>`}
-        ${step.finish_reason !== "stop" && html`<${Badge} kind="plain">stopped: <${Text}>${step.finish_reason}<//><//>`}
+        ${step.finish_reason && step.finish_reason !== "stop" && html`<${Badge} kind="plain">stopped: <${Text}>${step.finish_reason}<//><//>`}
         ${step.submission_outcome && step.submission_outcome !== "ok" && html`<${Badge} kind="bad"><${Text}>${step.submission_outcome}<//><//>`}</p>
       <h3>Reply</h3>
       <${Block} text=${step.response} label="Reply" empty="The reply is empty." />
