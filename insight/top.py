@@ -5,7 +5,7 @@ environment, mode, step, or level.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +15,25 @@ from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
 
-def instructive(root: Address, count: int, environments: Sequence[str] = ()) -> list[dict[str, Any]]:
+def instructive(
+    root: Address, count: int, environments: Sequence[str] = (), among: Collection[str] | None = None
+) -> list[dict[str, Any]]:
     """Return the most instructive failures of a store, finished or not, as rows of the view ``instructive``.
+
+    ``among`` are the ids of the episodes to choose from; all by default.
 
     Raises:
         StoreError: the store is missing, or one of its files is missing or torn.
     """
+    names = "', '".join(name.replace("'", "''") for name in among or ())
+    where = "" if among is None else f"WHERE episode_id IN ('{names}')"
     # Of failures that share mode and step only the first ones can be chosen.
-    sql = f"""FROM instructive QUALIFY row_number() OVER (
+    sql = f"""FROM instructive {where} QUALIFY row_number() OVER (
         PARTITION BY env, failure_mode, pivot_step ORDER BY merits DESC, slack DESC NULLS LAST, episode_id) <= {count}
         ORDER BY merits DESC, slack DESC NULLS LAST, episode_id"""
     with connect(root, [sql], unfinished=True) as connection:
-        names, all_rows = run_query(root, connection, sql)
-    rows = [dict(zip(names, row, strict=True)) for row in all_rows]
+        columns, all_rows = run_query(root, connection, sql)
+    rows = [dict(zip(columns, row, strict=True)) for row in all_rows]
     rows = [row for row in rows if not environments or row["env"] in environments]
     chosen: list[dict[str, Any]] = []
     seen: Counter[tuple[str, ...]] = Counter()

@@ -109,7 +109,8 @@ def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
             places.append((number, row))
     columns, words = _columns(rows)
     numbers = {(row["id"], row["pivot"]): number for number, row in enumerate(rows)}
-    best = instructive(root, TOP, selection.environments)
+    listed = None if selection.limit is None else [row["id"] for row in rows]
+    best = instructive(root, TOP, selection.environments, listed)
     top = {(row["episode_id"], row["pivot_step"]): reasons(row) for row in best}
     record = {
         "format": FORMAT,

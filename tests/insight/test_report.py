@@ -240,6 +240,7 @@ def test_what_is_shown_can_be_chosen(small_store: Path, tmp_path: Path) -> None:
     assert contents["count"] == 5
     assert contents["stored"] == 48
     assert all(page["episode"]["env"] == "frozenlake" and page["outcome"] == "failed" for page in pages(chosen))
+    assert sorted(each["number"] for each in contents["top"]) == [*range(5)]
     with pytest.raises(ConfigError, match=r"holds no environment 'chess'; it holds: sokoban, frozenlake"):
         made(small_store, tmp_path / "b", Selection(("chess",)))
 
