@@ -46,8 +46,7 @@ def unwrapped(path: Path) -> Any:
     """The JSON that a script registers."""
     text = path.read_text(encoding="ascii")
     begin, end = "Pivot.put(", ");\n"
-    assert text.startswith(begin)
-    assert text.endswith(end)
+    assert text.startswith(begin) and text.endswith(end)
     name, data = json.loads("[" + text[len(begin) : -len(end)] + "]")
     assert path.as_posix().endswith(f"{name}.js")
     return json.loads(data)
@@ -154,8 +153,7 @@ def test_the_chart_agrees_with_the_certificate_and_the_plan_is_drawn(site: Path)
         assert check_needs(page)
         label, witness = page["label"], page["witness"]
         if page["outcome"] == "solved":
-            assert page["need"]["values"][-1] == 0
-            assert witness is None
+            assert page["need"]["values"][-1] == 0 and witness is None
         elif witness is not None:
             assert witness["actions"] == label["witness"]
             assert len(witness["frames"]) == len(witness["actions"]) + 1
@@ -173,9 +171,7 @@ def test_other_environments_take_the_need_from_their_logs(tmp_path: Path) -> Non
     assert {page["episode"]["env"] for page in records} == set(runs)
     for page in records:
         if page["episode"]["env"] == "svg":
-            assert page["need"]["unit"] == "score"
-            assert page["need"]["values"] is None
-            assert page["tiles"] == "outcomes"
+            assert (page["need"]["unit"], page["need"]["values"], page["tiles"]) == ("score", None, "outcomes")
         else:
             assert check_needs(page)
         for frame in (page["witness"] or {}).get("frames") or ():
@@ -193,8 +189,7 @@ def test_hostile_texts_arrive_unchanged_and_mean_nothing_to_a_script(tiny_store:
     folder = made(store, tmp_path / "site")
     for name, content in contents_of(folder).items():
         if name.endswith(".js") and not name.startswith("viewer/"):
-            assert content.isascii()
-            assert all(byte >= 0x20 or byte == 0x0A for byte in content)
+            assert content.isascii() and all(byte >= 0x20 or byte == 0x0A for byte in content)
     for page in pages(folder):
         assert page["episode"]["instruction"] == everything() + LONG
         assert page["episode"]["policy_config"] == "{" + HOSTILE[7]
@@ -237,8 +232,7 @@ def test_numbers_that_no_browser_holds_are_texts() -> None:
 def test_what_is_shown_can_be_chosen(small_store: Path, tmp_path: Path) -> None:
     chosen = made(small_store, tmp_path / "a", Selection(("frozenlake",), failures_only=True, limit=5))
     contents = read(chosen / "contents.json")
-    assert contents["count"] == 5
-    assert contents["stored"] == 48
+    assert (contents["count"], contents["stored"]) == (5, 48)
     assert all(page["episode"]["env"] == "frozenlake" and page["outcome"] == "failed" for page in pages(chosen))
     assert sorted(each["number"] for each in contents["top"]) == [*range(5)]
     with pytest.raises(ConfigError, match=r"holds no environment 'chess'; it holds: sokoban, frozenlake"):
@@ -327,8 +321,7 @@ def test_source_files_of_the_viewer_stay_small_and_make_no_markup() -> None:
             assert sink not in text, (name, sink)
     page = asset("index.html").decode()
     assert 'http-equiv="Content-Security-Policy"' in page
-    assert "unsafe" not in page
-    assert "://" not in page
+    assert "unsafe" not in page and "://" not in page
 
 
 def test_vendored_files_are_listed_with_version_and_licence() -> None:

@@ -101,8 +101,7 @@ def test_the_command_names_each_failure_and_draws_all(small_store: Path, tmp_pat
     ids = re.findall(r"^ +pivot peek \S+ (episode-\S+)$", shown, re.MULTILINE)
     assert ids == [row["episode_id"] for row in instructive(small_store, 2)]
     picture = decode((tmp_path / "top.png").read_bytes())
-    assert picture.shape[0] > picture.shape[1] / 2
-    assert picture.max() > picture.min()
+    assert picture.shape[0] > picture.shape[1] / 2 and picture.max() > picture.min()
 
 
 def test_settings_and_slack_are_columns_of_failures(small_store: Path) -> None:
