@@ -114,10 +114,8 @@ def test_stand_ins_settings_and_columns_are_named(small_store: Path) -> None:
     text = (small_store / "dataset/README.md").read_text(encoding="utf-8")
     assert re.search(r"Stand-ins.*policy `scripted`.*teacher `template`", text)
     assert "3 rollouts" not in text
-    assert "8 rollouts a task, seed 0" in text
-    assert '"max_solution": 5' in text
-    assert "solvers `frozenlake`" in text
-    assert "- `pivot_step`: t*, 0-based." in text
+    assert "8 rollouts a task, seed 0" in text and '"max_solution": 5' in text
+    assert "solvers `frozenlake`" in text and "- `pivot_step`: t*, 0-based." in text
     assert "![A labelled failure](example.png)" in text
 
 
@@ -133,8 +131,7 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
     assert dict(zip(header, counts, strict=True))["rejected"] == str(len(labels))
     assert {name: int(number) for name, number in rejects} == names
     assert dict(query(root, "SELECT name, count(DISTINCT episode_id) FROM rejects GROUP BY name")[1]) == names
-    assert not (root / "dataset/example.png").exists()
-    assert problems(root) == []
+    assert not (root / "dataset/example.png").exists() and problems(root) == []
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
@@ -152,8 +149,7 @@ def test_an_episode_in_words(small_store: Path, env: str) -> None:
             assert facts["a plan that still worked before the pivot"].split() == label["witness"]
             assert view.pivot_step == label["pivot_step"]
         else:
-            assert view.title == f"{env}: solved"
-            assert view.pivot_step is None
+            assert view.title == f"{env}: solved" and view.pivot_step is None
     figure = find_episode(store, next(iter(labels))).figure()
     assert min(figure.shape[:2]) > 300
 
@@ -178,8 +174,7 @@ def test_the_text_of_a_model_has_terms_of_its_own(role: str) -> None:
     licence_terms = terms("sokoban", **{role: MODEL})
     assert (licence_terms.licence, licence_terms.open_questions) == ("unknown", True)
     ((where, source),) = licence_terms.sources
-    assert where == {"policy": "replies", "teacher": "guidance"}[role]
-    assert "`some/model`" in source.what
+    assert where == {"policy": "replies", "teacher": "guidance"}[role] and "`some/model`" in source.what
 
 
 def test_own_targets_belong_to_whoever_drew_them(tmp_path: Path) -> None:
@@ -187,8 +182,7 @@ def test_own_targets_belong_to_whoever_drew_them(tmp_path: Path) -> None:
     for radius in (3, 4):
         (tmp_path / f"{radius}.svg").write_text(drawing.format(radius))
     licence_terms = terms("svg", settings={"targets": str(tmp_path)})
-    assert licence_terms.licence == "unknown"
-    assert str(tmp_path) in licence_terms.sources[0][1].what
+    assert licence_terms.licence == "unknown" and str(tmp_path) in licence_terms.sources[0][1].what
 
 
 def test_simulators_and_silent_plugins_are_not_taken_for_ours() -> None:
@@ -213,7 +207,6 @@ def test_the_card_says_so_and_a_flag_states_the_licence(tmp_path: Path) -> None:
     card = DatasetCard.load(root / "dataset/README.md")
     assert card.data.to_dict()["license"] == "cc-by-4.0"
     assert re.search(r"`cc-by-4\.0`, as stated by \w+ built this dataset\. What the PIVOT pipeline", card.text)
-    assert problems(root) == []
-    assert pivot.build(run_config(f"--config {root}/run.json"), root).already_complete
+    assert problems(root) == [] and pivot.build(run_config(f"--config {root}/run.json"), root).already_complete
     with pytest.raises(ConfigError, match="license"):
         run_config(f"--config {root}/run.json --license 'My Own: licence'")

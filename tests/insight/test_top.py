@@ -136,7 +136,6 @@ def test_an_unfinished_store_is_shown(small_store: Path, tmp_path: Path, written
         error = error_of("compare", store, small_store)
         assert "manifest.json: its build did not finish" in str(error)
     record = json.loads((tmp_path / "site" / "contents.json").read_text())
-    assert record["count"] == len(counts)
-    assert mark in record["unfinished"]
+    assert record["count"] == len(counts) and mark in record["unfinished"]
     (store / f".receipts/rollout/{first.stem}.json").unlink()
     assert "no shard of" in str(error_of("stats", store))

@@ -51,8 +51,7 @@ def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:
     result = pivot.import_rollouts(source, tmp_path / "store")
     store = pivot.load_store(tmp_path / "store")
     assert store.episodes.collect()["status"].to_list() == ["truncated", "complete"]
-    assert store.labels.collect().height == 1 and result.episodes == 2
-    assert problems(tmp_path / "store") == []
+    assert store.labels.collect().height == 1 and result.episodes == 2 and problems(tmp_path / "store") == []
     pivot.import_rollouts(write_lines(tmp_path / "cut", episode("up", "up")), tmp_path / "none")
     assert "PIVOT played" not in (tmp_path / "none" / "dataset" / "README.md").read_text()
 
