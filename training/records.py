@@ -17,7 +17,7 @@ from ..core.errors import PluginError, StoreError, TrainingError
 from ..core.identity import digest
 from ..core.storage import FileRecord, Storage, open_storage, parse_address
 from ..datasets.store.config import environment
-from ..datasets.store.location import DATASET_FOLDER, MANIFEST, RUN, read_manifest
+from ..datasets.store.location import DATASET_FOLDER, MANIFEST, RUN, read_manifest, refuse_unfinished
 from ..datasets.store.splits import SIDES
 from ..labeling.analyzer import LOG_HEADING
 from ..labeling.target import BadTargetError, parse_target, profile_under, target_mode, target_modes
@@ -94,10 +94,9 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
     storage.check_contents()
     manifest, listed = None, dict[str, FileRecord]()
     if storage.stat(RUN) is not None:
-        if storage.stat(MANIFEST) is None:
-            raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
-        manifest, beginning = storage.record(MANIFEST).sha256, f"{DATASET_FOLDER}/"
         try:
+            refuse_unfinished(storage)
+            manifest, beginning = storage.record(MANIFEST).sha256, f"{DATASET_FOLDER}/"
             entries = read_manifest(storage)
         except StoreError as error:
             raise TrainingError(str(error)) from error

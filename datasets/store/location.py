@@ -93,6 +93,26 @@ def refuse_while_written(root: Address) -> None:
         )
 
 
+def refuse_unfinished(storage: Storage) -> None:
+    """Refuse a store without a manifest, whose build did not finish or which a prune marked.
+
+    Raises:
+        StoreError: it has none; the message says how it gets one.
+    """
+    if storage.stat(MANIFEST) is not None:
+        return
+    root = storage.address()
+    if marks := marks_in(storage):
+        raise NoStoreError(
+            f"{root} is marked for removal by `pivot prune`; to keep it, rename {max(marks)} to {MANIFEST}"
+        )
+    refuse_unfinished_merge(storage)
+    raise NoStoreError(
+        f"{root} holds no {MANIFEST}: its build did not finish; "
+        f"finish it with: pivot build --config {storage.address(RUN)} --out {root}"
+    )
+
+
 def refuse_unfinished_merge(storage: Storage) -> None:
     """Refuse an unfinished store of a merge: a build must not complete it.
 

@@ -15,6 +15,7 @@ from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
 from ..export.card import CARD, TITLE, config_parts, configs_section, rendered, terms_of
 from .config import Shard
+from .location import marks_in
 from .schema import LABELS
 from .splits import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames
@@ -62,8 +63,9 @@ def finished_nights(root: Address) -> list[str]:
 
 
 def unfinished_nights(root: Address) -> list[str]:
-    """Return the names of the unfinished stores directly below a folder, sorted."""
-    return [name for name, finished in _stores_below(root).items() if not finished]
+    """Return the names of the unfinished stores directly below a folder, sorted; none that a prune marked."""
+    names = (name for name, finished in _stores_below(root).items() if not finished)
+    return [name for name in names if not marks_in(open_storage(root / name))]
 
 
 def _stores_below(root: Address) -> dict[str, bool]:

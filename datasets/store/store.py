@@ -25,7 +25,7 @@ from ...core.storage.commit import Step, refuse_interrupted, roll_forward
 from ...labeling.episode import FailedEpisode
 from ...rollouts.base import Policy
 from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
-from .location import DATASET_FOLDER, MANIFEST, RUN, no_store, read_manifest, refuse_unfinished_merge
+from .location import DATASET_FOLDER, MANIFEST, ORIGIN, RUN, marks_in, no_store, read_manifest, refuse_unfinished
 from .parquet import check_file, read_table
 from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
@@ -118,9 +118,8 @@ class Store:
             StoreError: none is played yet, or as :meth:`open`. ConfigError, PluginError: as :meth:`open`.
         """
         storage = open_storage(root)
-        if storage.stat(RUN) is None or storage.stat(MANIFEST) is not None:
-            return cls.open(root)
-        refuse_unfinished_merge(storage)
+        if storage.stat(RUN) is None or any(map(storage.stat, (MANIFEST, ORIGIN, *marks_in(storage)))):
+            return cls.open(root)  # refuses what a build does not finish
         store = cls(root, stored_config(root, complete=False))
         done = storage.listing(f"{RECEIPTS}/{PLAYED}")
         played = tuple(shard for shard in store.config.shards() if store.receipt_file(PLAYED, shard) in done)
@@ -364,12 +363,8 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     run_file = storage.address(RUN)
     if storage.stat(RUN) is None:
         raise no_store(storage, root)
-    if complete and storage.stat(MANIFEST) is None:
-        refuse_unfinished_merge(storage)
-        raise NoStoreError(
-            f"{root} holds no {MANIFEST}: its build did not finish; "
-            f"finish it with: pivot build --config {run_file} --out {root}"
-        )
+    if complete:
+        refuse_unfinished(storage)
     raw = storage.read_json(RUN)
     if not isinstance(raw, dict) or "config" not in raw:
         raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")

@@ -22,7 +22,7 @@ from pivot.core.errors import ConfigError, NoStoreError, StoreError
 from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.nights import nights_of, write_nights_card
+from pivot.datasets.store.nights import nights_of, unfinished_nights, write_nights_card
 from pivot.datasets.store.store import Store
 from pivot.flows import deployments
 from pivot.flows import prune as pruning
@@ -167,16 +167,17 @@ def test_a_night_is_marked_and_goes_another_day_or_comes_back(night: Path, tmp_p
     marked = pivot.prune(folder, keep="3", today=first)
     assert [(each.kind, Path(each.address).name) for each in marked.removals] == [("mark", day) for day in days[:2]]
     assert removed_bytes(before, folder) == sum(before[f"{day}/manifest.json"] for day in days[:2])
-    assert [*nights_of(folder)] == [f"{day}/" for day in days[2:]]
+    assert [*nights_of(folder)] == [f"{day}/" for day in days[2:]] and not unfinished_nights(folder)
+    for unfinished in (False, True):
+        with pytest.raises(NoStoreError, match=r"to keep it, rename \.removed-2026-02-01\.json to manifest\.json"):
+            nights_of(folder / days[0], unfinished=unfinished)
     assert days[0] not in (folder / "README.md").read_text()
     assert pivot.prune(folder, keep="3", today=first).removals == [], "not on the same day"
     (folder / days[1] / ".removed-2026-02-01.json").rename(folder / days[1] / "manifest.json")
     assert_whole(folder / days[1])
     later = pivot.prune(folder, keep="4", today=first + timedelta(days=1))
-    assert {(each.kind, Path(each.address).name) for each in later.removals} == {
-        ("night", days[0]),
-        ("report", f"{days[0]}-report"),
-    }
+    removed = {(each.kind, Path(each.address).name) for each in later.removals}
+    assert removed == {("night", days[0]), ("report", f"{days[0]}-report")}
     assert not (folder / days[0]).exists() and not (folder / f"{days[0]}-report").exists()
     assert_whole(folder / days[1])
     (folder / days[1] / "manifest.json").rename(folder / days[1] / ".removed-2026-01-30.json")
