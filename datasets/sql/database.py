@@ -6,11 +6,13 @@ The views read the Parquet files each time, so they never go stale. Derived view
 """
 
 import contextlib
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import duckdb
 
@@ -19,6 +21,7 @@ from ...core.errors import StoreError
 from ...core.storage import Storage
 from ...core.storage.base import storage_error
 from ...rollouts.base import GROUP_SIZE
+from ..store.config import environment
 from ..store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store.store import DATABASE, NAMED_FILES, Store
 
@@ -79,14 +82,22 @@ def _patterns(store: Store, schema: TableSchema) -> list[str]:
 
 
 def setting_columns(stores: Iterable[Store]) -> str:
-    """Return the columns of ``failures`` for the settings of environments that have one plain value."""
-    kinds: dict[str, set[str]] = {}
-    for run in (run for store in stores for run in store.config.environments.values()):
-        for name, value in run.settings.items():
-            if type(value) in _SQL_TYPES and name.isidentifier() and name not in {*LABELS.names, *EPISODES.names}:
+    """Return the columns of ``failures`` for the settings of environments that have one plain value, but no path."""
+    kinds, defaults = dict[str, set[str]](), dict[str, dict[str, Any]]()
+    for env, run in (each for store in stores for each in store.config.environments.items()):
+        config = environment(env).config_type
+        added = {name: config.model_fields[name].get_default() for name in config.added}  # rows lack these values
+        others = {*LABELS.names, *EPISODES.names, *config.locations}
+        for name, value in (added | run.settings).items():
+            if type(value) in _SQL_TYPES and name.isidentifier() and name not in others:
                 kinds.setdefault(name, set()).add(_SQL_TYPES[type(value)])
-    types = {name: kind.pop() if len(kind) == 1 else "VARCHAR" for name, kind in sorted(kinds.items())}
-    return "".join(f""", TRY_CAST(env_config ->> '$.{name}' AS {kind}) AS "{name}\"""" for name, kind in types.items())
+                defaults.setdefault(name, {})[env] = added.get(name)
+    columns = ""
+    for name, kind in sorted(kinds.items()):
+        default = json.dumps(defaults[name]).replace("'", "''")
+        value = f"coalesce(env_config ->> '$.{name}', '{default}' ->> env)"
+        columns += f', TRY_CAST({value} AS {kind.pop() if len(kind) == 1 else "VARCHAR"}) AS "{name}"'
+    return columns
 
 
 _SQL_TYPES = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}

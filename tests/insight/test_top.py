@@ -105,9 +105,9 @@ def test_the_command_names_each_failure_and_draws_all(small_store: Path, tmp_pat
 
 
 def test_settings_and_slack_are_columns_of_failures(small_store: Path) -> None:
-    _, rows = query(small_store, "SELECT env, boxes, size, slack, certificate FROM failures")
-    for env, boxes, size, slack, certificate in rows:
-        assert (boxes is None, size is None) == ((False, True) if env == "sokoban" else (True, False))
+    columns = "env, boxes, size, box_on_reward, actions_per_turn, slack, certificate"
+    for env, *settings, moves, slack, certificate in query(small_store, f"SELECT {columns} FROM failures")[1]:
+        assert (settings, moves) == ([1, None, 1.0] if env == "sokoban" else [None, 4, None], 1)
         assert slack == certificate["budget_before"] - certificate["before"]
     sql = "SELECT failure_mode FROM failures WHERE pivot_step = 3 AND boxes = 1 GROUP BY 1 ORDER BY count(*) DESC"
     assert query(small_store, sql)[1]
