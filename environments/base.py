@@ -294,6 +294,8 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
             "success_return": Answer(Annotated[float, FINITE]),
         }
     )
+    actions: ClassVar[tuple[str, ...]] = ()
+    """Names of the usable actions; empty where they are no list, and of a class whose list is that of each level."""
     blocks: bool = False
     """True if ``reset``, ``step``, ``render`` or ``close`` wait for another process or the network. Rollouts then call
     each instance in a thread, one call at a time, so that other episodes continue meanwhile."""
@@ -405,6 +407,10 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     def snapshot(self) -> bytes:
         """Return the exact current state, turn count included."""
 
+    def state_key(self) -> Hashable:
+        """Return a key that is equal for states of a level in which equal actions have equal results."""
+        return self.state_text()
+
     @abstractmethod
     def restore(self, snapshot: bytes) -> Frame:
         """Restore a snapshot of the same level and return its frame; equal actions then have identical results."""
@@ -456,10 +462,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
 
 class NamedActions(PivotEnv):
-    """An environment with a fixed list of action names without arguments; the unusable action is the last index."""
-
-    actions: ClassVar[tuple[str, ...]]
-    """Usable actions; their indices are the members of ``action_space``."""
+    """An environment whose actions are names without arguments, by index; the unusable action is the last index."""
 
     def parse_action(self, answer: str) -> ParsedAction | None:
         """Parse exactly one action; return None for anything else."""

@@ -17,7 +17,7 @@ from itertools import combinations, takewhile
 
 from ..core import plugins
 from ..core.identity import digest
-from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
+from ..environments.base import PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import Confirmation
 from ..rollouts.policies.imported import Evidence, evidence_of
 from ..solvers.base import TURN_SEPARATOR, Case, Solver, Verdict
@@ -164,7 +164,7 @@ def last_decides_nothing(env: PivotEnv, task: Task, episode: RecordedEpisode, ag
     names = [moves[0][0] for moves in agreement.moves if len(moves) == 1]
     said = (episode.turns[len(agreement.moves) - 1].response or "").rpartition("</think>")[2].lower()
     words = re.findall(r"[^\s,;|]+", said)
-    if not isinstance(env, NamedActions) or episode.success is not False or len(names) < len(agreement.moves):
+    if episode.success is not False or len(names) < len(agreement.moves):
         return False
     if not 0 < len(words) <= _MOST_WORDS or not set(words) <= {*env.actions}:
         return False

@@ -16,7 +16,7 @@ from pydantic import Field
 from ..core import plugins
 from ..core.errors import PluginError
 from ..core.messages import is_thought, with_thought
-from ..environments.base import NamedActions, PivotEnv
+from ..environments.base import PivotEnv
 from ..rollouts.dialect import Call, Dialect, Read, contents_of, lenient, read_reply, words_of
 from ..rollouts.policies.imported import LeftOut
 from .base import SourceSettings, UnreadableError
@@ -299,7 +299,7 @@ def actions_of(
     kind: type[PivotEnv], message: Message, settings: ChatSettings, most: int
 ) -> tuple[list[str] | None, Read | None]:
     """Return the actions of a reply (None to read it by the environment's grammar), and how it was read."""
-    if not issubclass(kind, NamedActions):
+    if not kind.actions:
         return _other_actions(kind, message, settings), None
     names, tag = kind.actions, kind.profile.answer_tag
     reading = read_reply(names, tag, settings, message.text, message.calls, most)

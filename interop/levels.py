@@ -203,7 +203,7 @@ def _whole_turn(
 
 def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAction | None:
     """Return an action of the environment; None for its word for an unusable reply."""
-    profile, usable = env.profile, ", ".join(env.actions) if isinstance(env, NamedActions) else "see its grammar"
+    profile, usable = env.profile, ", ".join(env.actions) or "see its grammar"
     if isinstance(raw, int):
         if not isinstance(env, NamedActions) or raw > env.last_index:
             raise LeftOutError(LeftOut.ACTION, f"turn {t}: found the action {raw}, expected an index of: {usable}")

@@ -18,7 +18,7 @@ from ..core.identity import canonical_json
 from ..core.plugins import read_settings
 from ..core.progress import Reporter
 from ..datasets.store.config import environment
-from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
+from ..environments.base import PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
 from ..rollouts.dialect import Dialect
 from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSource
@@ -207,7 +207,7 @@ class Reading:
             return None
         replies, env, stated = replies_in(self.importer, self.source, places)
         kind = environment(env) if env else None
-        if kind is None or not issubclass(kind, NamedActions):
+        if kind is None or not kind.actions:
             return None
         base = settings.model_copy(update={"dialect": "declared"})
         declared = Dialect(**{name: getattr(base, name) for name in Dialect.model_fields})

@@ -168,7 +168,7 @@ def _names_of(env: Any) -> dict[str, str]:
 
 def _name_in(env: Any, action: Any) -> Any:
     """Return the name of an action of an environment of PIVOT, or the action itself."""
-    if not isinstance(action, int) or not hasattr(env, "actions"):
+    if not isinstance(action, int) or not env.actions:
         return action
     return getattr(env, "action_name", (*env.actions, env.profile.unusable_action).__getitem__)(action)
 

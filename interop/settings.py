@@ -7,7 +7,7 @@ from ..core import admission
 from ..core.errors import ConfigError, PivotError, PluginError
 from ..core.identity import canonical_json
 from ..datasets.store.config import env_config, environment
-from ..environments.base import EnvConfig, NamedActions, PivotEnv
+from ..environments.base import EnvConfig, PivotEnv
 from ..rollouts.policies.imported import LeftOut
 from .chat import ChatSettings
 from .episode import RecordedEpisode
@@ -94,7 +94,7 @@ def check_options(options: Any, settings: Mapping[str, Mapping[str, Any]]) -> No
     if not isinstance(options, ChatSettings) or not options.env:
         return
     kind = environment(options.env)
-    if issubclass(kind, NamedActions) and (odd := sorted({*options.vocabulary.values()} - {*kind.actions})):
+    if kind.actions and (odd := sorted({*options.vocabulary.values()} - {*kind.actions})):
         raise ConfigError(
             f"option words: found the action {odd[0]!r}, expected one of {', '.join(kind.actions)}, as in "
             f"words={kind.actions[0]}:north"

@@ -10,15 +10,14 @@ value is that of the replay itself, and a recording is described by the kinds of
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..core.errors import PivotError
 from ..core.images import Frame
-from ..environments.base import NamedActions, PivotEnv, actions_per_turn
+from ..environments.base import PivotEnv, actions_per_turn
 from ..environments.grid import GridEnv
 from ..solvers.base import TURN_SEPARATOR
 
@@ -57,8 +56,8 @@ class _Sight:
     """Whether the episode was terminated, and succeeded."""
     info: Mapping[str, Any]
     state: str
-    whole_state: str
-    """State text, by which histories are compared; a simulator's snapshot also contains the past actions."""
+    whole_state: Hashable
+    """Key of the state, by which histories are compared; a simulator's snapshot also contains the past actions."""
     snapshot: bytes
     over: bool
     key: Any
@@ -92,15 +91,23 @@ class _Sight:
 class _Layer:
     """All possible states at one moment, each with a snapshot and its predecessors."""
 
-    replayed: str
-    snapshots: dict[str, bytes]
-    before: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    replayed: Hashable
+    snapshots: dict[Hashable, bytes]
+    before: dict[Hashable, set[Hashable]] = field(default_factory=dict[Hashable, set[Hashable]])
 
 
 class _Search:
     def __init__(self, env: PivotEnv) -> None:
         self._env = env
         self._success = env.profile.has_success_bit
+        self.has_all = bool(env.actions) and env.config.most_instances is None
+        """Whether all other actions can be tried; where they cannot, only values that show the state confirm a turn."""
+
+    def confirming(self, recorded: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+        """Return the recorded kinds that may confirm a turn."""
+        if self.has_all:
+            return recorded
+        return [[kind for kind in kinds if kind in (PICTURE, BOARD, STATE)] for kinds in recorded]
 
     def step(self, snapshot: bytes, moves: Sequence[Move]) -> _Sight:
         """Play one turn from a snapshot."""
@@ -116,15 +123,7 @@ class _Search:
         ended = (bool(terminated), bool(info.get("success")) if self._success else False)
         over = bool(terminated or truncated)
         return _Sight(
-            env,
-            reward,
-            ended,
-            dict(info),
-            env.changing_state(),
-            env.state_text(),
-            env.snapshot(),
-            over,
-            env.frame_key(),
+            env, reward, ended, dict(info), env.changing_state(), env.state_key(), env.snapshot(), over, env.frame_key()
         )
 
     def others(self, snapshot: bytes, played: Sequence[Move]) -> Iterator[_Sight]:
@@ -132,23 +131,23 @@ class _Search:
         env = self._env
         unusable: Move = (env.profile.unusable_action, None)
         yield from self._allowed(snapshot, [unusable] * len(played))
-        most = actions_per_turn(env.config)
-        if not isinstance(env, NamedActions) or env.config.most_instances is not None:
+        if not self.has_all:
             return
+        most = actions_per_turn(env.config)
         if most == 1 and len(played) == 1:
             for name in env.actions:
                 yield from self._allowed(snapshot, [(name, None)])
             return
         # Turns of several actions: prefixes with the same state and reward are continued once.
         count = most if most > 1 else len(played)
-        results = set[tuple[str, float, bool]]()
+        results = set[tuple[Hashable, float, bool]]()
         prefixes: list[tuple[str, ...]] = [()]
         for _ in range(count):
             longer = [(*prefix, name) for prefix in prefixes for name in env.actions]
             prefixes = []
             for names in longer:
                 for sight in self._allowed(snapshot, _turn(names, count, unusable, joined=most > 1)):
-                    result = (sight.state, round(sight.reward, 6), sight.over)
+                    result = (sight.whole_state, round(sight.reward, 6), sight.over)
                     if result not in results and len(results) < _MOST_TURNS:
                         results.add(result)
                         prefixes.append(names)
@@ -157,8 +156,8 @@ class _Search:
     def _allowed(self, snapshot: bytes, moves: Sequence[Move]) -> Iterator[_Sight]:
         try:
             yield self.step(snapshot, moves)
-        except (PivotError, ValueError):
-            return  # the environment refuses this action here, so it was not played
+        except Exception:  # noqa: BLE001 - foreign code; the environment refuses this action here, so it was not played
+            return
 
 
 def _turn(names: Sequence[str], count: int, unusable: Move, *, joined: bool) -> list[Move]:
@@ -178,11 +177,13 @@ def confirm(
         turns: moves of each turn of the replay, up to the end of the episode.
         recorded: kinds of values that agree with the replay, before the first turn and after each.
     """
+    search = _Search(env)
+    recorded = search.confirming(recorded)
     if not any(recorded[1:]):
         return Confirmation()
     env.draw_frames = False
     env.reset(options=dict(start))
-    search, first = _Search(env), env.state_text()
+    first = env.state_key()
     layers = [_Layer(first, {first: env.snapshot()})]
     kinds: dict[str, None] = {}
     harmless, lost = False, False
@@ -210,7 +211,7 @@ def confirm(
         # If the last turn could not succeed, the goal was lost before it: the label depends on the earlier turns only.
         harmless = isinstance(env, GridEnv) and all(each.over and not each.ended[1] for each in (*endings, right))
         layers.append(layer)
-    confirmed = _confirmed(layers)
+    confirmed = _confirmed(layers, [search.has_all or bool(seen) for seen in recorded[1:]])
     if harmless and len(confirmed) > 1:
         confirmed[-1] = True
     if lost:
@@ -219,11 +220,11 @@ def confirm(
     return Confirmation(sum(confirmed), all(confirmed), open_end, tuple(kinds))
 
 
-def _confirmed(layers: Sequence[_Layer]) -> list[bool]:
-    """Return, per turn, whether all histories that reach the last moment have the replayed state after it."""
+def _confirmed(layers: Sequence[_Layer], complete: Sequence[bool]) -> list[bool]:
+    """Return, per turn, whether the histories are ``complete`` and all that reach the last moment have its state."""
     alive = set(layers[-1].snapshots)
     result: list[bool] = []
-    for layer in layers[:0:-1]:
-        result.append(alive == {layer.replayed})
+    for layer, is_complete in zip(layers[:0:-1], complete[::-1], strict=True):
+        result.append(is_complete and alive == {layer.replayed})
         alive = set().union(*(layer.before[each] for each in alive))
     return result[::-1]

@@ -6,12 +6,12 @@ named actions) and the actions taken since its start; restoring replays them.
 """
 
 import json
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.error import ResetNeeded
 from pydantic import Field
 
 from ...core.errors import CertifyError, ConfigError, GenerationError, LevelError
@@ -20,7 +20,7 @@ from ...solvers.closure.actions import folded
 from ...solvers.closure.game import Game, GameSettings, Level, close, first_level
 from ...solvers.closure.graph import IDLE, OUT_OF_BUDGET
 from ...solvers.closure.success import rule_of
-from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
+from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, NamedActions, ParsedAction, Source, Task
 from .first_levels import FirstLevels, first_levels
 
 _LARGEST_SEED = 2**31
@@ -66,7 +66,7 @@ class GymConfig(EnvConfig, GameSettings):
         return first_levels(self.game, self.horizon, self.first_search)
 
 
-class GymEnv(PivotEnv):
+class GymEnv(NamedActions):
     """A gymnasium environment by its id; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     config: GymConfig
@@ -103,6 +103,7 @@ class GymEnv(PivotEnv):
             self._shape = self._picture().shape
         except CertifyError as error:
             raise ConfigError(str(error)) from error
+        self.actions = tuple(level.actions)  # pyright: ignore[reportAttributeAccessIssue]
         self.action_space = spaces.Discrete(len(level.actions) + 1)
         self.observation_space = spaces.Box(0, 255, self._shape, np.uint8)
         self._turn, self._ended, self._won = 0, True, False
@@ -160,14 +161,7 @@ class GymEnv(PivotEnv):
 
     def parse_action(self, answer: str) -> ParsedAction | None:
         """Parse exactly one action name in any case; spaces count as underscores."""
-        return next((ParsedAction(name) for name in self._game.level.actions if folded(name) == folded(answer)), None)
-
-    def encode_action(self, name: str, payload: str | None = None) -> int:
-        """Return the place of an action name; see the base class."""
-        names = [*self._game.level.actions, IDLE]
-        if payload is not None or name not in names:
-            raise ValueError(f"unknown action {name!r}; expected one of {', '.join(names)}, without a payload")
-        return names.index(name)
+        return next((ParsedAction(name) for name in self.actions if folded(name) == folded(answer)), None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, Info]:
         """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
@@ -191,6 +185,7 @@ class GymEnv(PivotEnv):
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"
             )
         self._game = Game(self._game.env, level)
+        self.actions = tuple(level.actions)  # pyright: ignore[reportAttributeAccessIssue]
         observation, info = self._game.reset()
         self._rule = rule_of(level.success or self.config.first_levels().rule)
         self._won = self._rule.won_at_start(info)
@@ -202,15 +197,9 @@ class GymEnv(PivotEnv):
         Raises:
             ResetNeeded: the episode is over.
         """
-        if self._ended:
-            raise ResetNeeded("the episode is over, or was never started; call reset()")
-        names = list(self._game.level.actions)
-        place, reward, lost, moved, name, answer = action.__index__(), 0.0, False, False, IDLE, None
-        if not 0 <= place <= len(names):
-            raise ValueError(f"action {place} is outside of 0 to {len(names)}")
-        if place < len(names):
-            name = names[place]
-            answer = self._game.step(name)
+        place = self.checked_index(action, ended=self._ended)
+        reward, lost, moved, name = 0.0, False, False, (*self.actions, IDLE)[place]
+        answer = self._game.step(name) if place < self.last_index else None
         if answer is not None:
             observation, raw, terminated, _, info = answer
             reward = float(raw)
@@ -252,6 +241,10 @@ class GymEnv(PivotEnv):
     def state_text(self) -> str:
         """Return the level and the actions taken as canonical JSON."""
         return self._game.level.text()
+
+    def state_key(self) -> Hashable:
+        """Return the key of the game's state, whichever actions led to it; see the base class."""
+        return self._key
 
     def snapshot(self) -> bytes:
         """Return level, turn and end; see the base class."""

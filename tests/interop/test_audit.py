@@ -13,7 +13,9 @@ import gymnasium
 import pivot
 import pytest
 from pivot.core.progress import Reporter
+from pivot.environments.gym import GymConfig, GymEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
+from pivot.environments.svg import SvgConfig, SvgEnv
 from pivot.interop.levels import slots_of
 from pivot.interop.reading import Reading
 from pivot.interop.run import REQUIRED
@@ -334,6 +336,14 @@ def test_what_confirms_a_turn() -> None:
     assert not confirmed(moves, ["board", "board", "board", ""])[1]
     assert confirmed(["invalid"], ["", "picture"]) == (1, True, ("picture",))
     assert confirmed([*FIRST], ["", *["picture"] * 4, ""])[1]  # the last turn of the budget, and no success was near
+    env = GymEnv(GymConfig(id="FrozenLake-v1", kwargs={"is_slippery": False}))
+    start = {"state": GymEnv.make_task(env.config, 0).initial_state}
+    assert confirmed(["right", "down"], ["", "", "end:terminated"])[:2] == (1, False)  # so do down and right
+    assert confirmed(["right", "down"], ["", "picture", "picture"]) == (2, True, ("picture",))
+    start = {"state": SvgEnv.make_task(SvgConfig(), 0).initial_state}
+    drawn = [("svg", "\"<svg><rect width='9' height='9'/></svg>\"")]
+    for kind, turns in (("info:valid_svg", 0), ("picture", 1)):  # other drawings are valid, too
+        assert confirm(SvgEnv(), start, [drawn], [[], [kind]]).turns == turns
 
 
 def test_successes_earn_the_dialect_and_one_that_does_not_replay_takes_it_back(tmp_path: Path) -> None:
