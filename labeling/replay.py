@@ -178,7 +178,7 @@ class Replayer:
     @property
     def actions(self) -> Sequence[str]:
         """Actions of the environment by name; empty where they are no list."""
-        return getattr(self._env, "actions", ())
+        return self._env.actions
 
     def parse_action(self, answer: str) -> ParsedAction | None:
         """Return the action of a text inside the answer tag, by the grammar of the environment's settings."""

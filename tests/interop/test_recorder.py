@@ -110,7 +110,7 @@ def test_any_gymnasium_environment_imports(name: str, package: str, kwargs: dict
     made = gymnasium.make(f"{package}:{name}" if package else name, max_episode_steps=12, **kwargs)
     env, rng = pivot.Recorder(made, tmp_path / "source"), np.random.default_rng(0)
     env.reset(seed=1)
-    _played(env, rng, response="I go on")
+    _played(env, rng, response="I go on", messages=[{"role": "user", "content": "Now?"}])
     env.close()
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", allow=package or ())
     assert result.problems == [] and result.episodes == 1
@@ -118,6 +118,8 @@ def test_any_gymnasium_environment_imports(name: str, package: str, kwargs: dict
     (row,) = store.labels.join(store.episodes, on="episode_id").collect().to_dicts()
     verdict = pivot.certify(made, seed=row["seed"], actions=row["actions"], horizon=12, checks=8, fresh=False)
     assert (row["seed"], row["pivot_step"], row["failure_mode"]) == (1, verdict.pivot_step, verdict.failure_mode)
+    exported = pivot.export(tmp_path / "store", tmp_path / "corrections", format="corrections", workers=1)
+    assert exported.rows == bool(row["witness"])
 
 
 class _NotANumber(gymnasium.Wrapper[Any, Any, Any, Any]):
