@@ -214,7 +214,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     most = config.get("actions_per_turn", 1) if long and isinstance(config, dict) else 1
     most = most if isinstance(most, int) else 1
     turns: list[dict[str, Any]] = []
-    readings: list[tuple[Read | None, Sequence[Call], Sequence[dict[str, Any]]]] = []
+    readings: list[tuple[Read, Sequence[Call], Sequence[dict[str, Any]]]] = []
     observation, frame, masked, replied, replies = "", None, 0, False, 0
     sent = [message.sent for message in messages]
     for index, message in enumerate(messages):
@@ -228,7 +228,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
                 observation, frame = "", None
                 continue
             actions, reading = actions_of(kind, message, settings, most)
-            if reading is not None and replied and reading.actions:
+            if replied and reading.actions:
                 reading = replace(reading, dropped=(*reading.dropped, "a second reply without an observation between"))
             said = {"response": message.text, "actions": actions, **message.facts}
             turns.append({"frame": frame, "observation": observation or None, **said})
@@ -279,8 +279,7 @@ def read_replies(episode: RecordedEpisode, settings: ChatSettings) -> None:
         message = Message("assistant", turn.response or "")
         actions, reading = actions_of(kind, message, settings, most if isinstance(most, int) else 0)
         turn.actions = None if actions is None else [*actions]
-        if reading is not None:
-            turn.read_as(reading)
+        turn.read_as(reading)
     for turn in episode.turns:
         pictures = [] if turn.frame is None else [turn.frame]
         turn.prompt = [message_of(each, [*pictures]).sent for each in turn.messages or ()]
@@ -297,10 +296,10 @@ def _environment(env: str) -> type[PivotEnv]:
 
 def actions_of(
     kind: type[PivotEnv], message: Message, settings: ChatSettings, most: int
-) -> tuple[list[str] | None, Read | None]:
+) -> tuple[list[str] | None, Read]:
     """Return the actions of a reply (None to read it by the environment's grammar), and how it was read."""
     if not kind.actions:
-        return _other_actions(kind, message, settings), None
+        return _other_actions(kind, message, settings)
     names, tag = kind.actions, kind.profile.answer_tag
     reading = read_reply(names, tag, settings, message.text, message.calls, most)
     reading = replace(reading, dropped=(*reading.dropped, *_fields_that_act(message.raw, names, settings, reading)))
@@ -321,8 +320,9 @@ def _fields_that_act(
                 yield f"{name}={value}"
 
 
-def _other_actions(kind: type[PivotEnv], message: Message, settings: ChatSettings) -> list[str] | None:
-    """Return the actions of a reply for an environment whose actions are no list of names."""
+def _other_actions(kind: type[PivotEnv], message: Message, settings: ChatSettings) -> tuple[list[str] | None, Read]:
+    """Return the actions of a reply, and how it was read, where the class lists no names: any other text is dropped."""
+    keeps_case, others = kind.profile.keeps_case, list[str]()
     if message.calls:
         values = [list(call.arguments.values()) for call in message.calls]
         chosen = [
@@ -331,12 +331,12 @@ def _other_actions(kind: type[PivotEnv], message: Message, settings: ChatSetting
         ]
         texts = [part for each in chosen for part in (each if isinstance(each, list) else [each])]
         contents = [text for text in texts if isinstance(text, str)]
-    elif settings.is_plain:
-        return None
     else:
-        profile = kind.profile
-        contents = contents_of(message.text, settings, profile.answer_tag, keeps_case=profile.keeps_case)[:1]
-    if kind.profile.keeps_case:
-        return contents[: settings.actions_per_turn]
-    words = [word for content in contents for word in words_of(content, settings)]
-    return [settings.vocabulary.get(word, word) for word in words][: settings.actions_per_turn]
+        contents = contents_of(message.text, settings, kind.profile.answer_tag, keeps_case=keeps_case)
+        contents, others = contents[:1], [] if settings.container else contents[1:]
+    is_plain, most = settings.is_plain and not message.calls, settings.actions_per_turn
+    words = [word for content in contents for word in ([content] if keeps_case else words_of(content, settings))]
+    actions = words if keeps_case else [settings.vocabulary.get(word, word) for word in words]
+    dropped = (*(each[:80] for each in (*actions[most:], *others)),)
+    reading = Read(tuple(actions[:most]), dropped, message.text.strip()[:200] or "blank")
+    return None if is_plain else actions[:most], reading

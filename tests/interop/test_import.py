@@ -56,27 +56,24 @@ def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:
     assert "PIVOT played" not in (tmp_path / "none" / "dataset" / "README.md").read_text()
 
 
-def test_words_of_a_source_may_be_numbers(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "source", episode([1], ["0"], [2]))
-    reader = JsonlImporter(words="left:0,down:1,right:2,up:3")
-    (place,) = reader.places(source)
-    assert [turn.actions for turn in reader.read(source, place).turns] == [["down"], ["left"], ["right"]]
-
-
 @pytest.mark.parametrize(
-    ("reply", "options"),
+    ("reply", "options", "dropped"),
     [
-        ("Move: left", {"pattern": r"Move: (\w+)"}),
-        ("<action>west</action>", {"words": "left:west"}),
-        ("<action>left.</action>", {"spelling": "loose"}),
-        ("<action>right</action>, no: <action>left</action>", {"container": "last"}),
-        ("<move>left</move>", {"tag": "move"}),
+        ([1], {"words": "up:0,left:1"}, None),
+        (["0"], {"words": "left:0"}, None),
+        ("Move: left", {"pattern": r"Move: (\w+)"}, ()),
+        ("<action>west</action>", {"words": "left:west"}, ()),
+        ("<action>left.</action> or <action>up</action>", {"spelling": "loose"}, ("up",)),
+        ("<action>right</action>, no: <action>left</action>", {"container": "last"}, ()),
+        ("<move>left, up</move>", {"tag": "move", "separator": ","}, ("up",)),
     ],
 )
-def test_a_dialect_is_that_of_every_environment(reply: str, options: Any, tmp_path: Path) -> None:
-    row = {"format": "pivot-episode-1", "env": "gym", "seed": 1, "turns": [{"response": reply}]}
+def test_a_dialect_is_that_of_every_environment(reply: Any, options: Any, dropped: Any, tmp_path: Path) -> None:
+    turn = {"response": reply} if isinstance(reply, str) else {"actions": reply}
+    row = {"format": "pivot-episode-1", "env": "gym", "seed": 1, "turns": [turn]}
     reader, source = JsonlImporter(**options), write_lines(tmp_path / "source", row)
-    assert reader.read(source, next(iter(reader.places(source)))).turns[0].actions == ["left"]
+    (read,) = reader.read(source, next(iter(reader.places(source)))).turns
+    assert read.actions == ["left"] and (read.reading and read.reading.dropped) == dropped
 
 
 def test_the_seed_gives_the_level(tmp_path: Path) -> None:
