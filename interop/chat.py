@@ -146,7 +146,7 @@ def message_of(raw: Mapping[str, Any], images: list[str], role: str = "", **fact
     """
     content, role, parts = raw.get("content"), role or str(raw.get("role")), list[dict[str, Any]]()
     text = _text_of(content, images, parts)
-    pictures = [part["image"] for part in parts if part["type"] == "image"]
+    pictures = [part["image"] for part in parts if part.get("image")]
     if raw.get("role") == "assistant":
         said = with_thought(raw, text)
         text, parts = said if role == "assistant" else text, [text_part(said)]
@@ -185,7 +185,7 @@ def _text_of(content: Any, images: list[str], shown: list[dict[str, Any]]) -> st
         source = part.get("image_url", part.get("image", part.get("source") if part.get("type") == "image" else None))
         url = _url_of(source) if isinstance(source, dict) else source
         if not isinstance(url, str):
-            url = images.pop(0) if part.get("type") == "image" and images else None
+            url = (images.pop(0) if images else "") if part.get("type") == "image" else None
         shown += [] if url is None else [{"type": "image", "image": url}]
     return "\n".join(texts)
 

@@ -9,7 +9,7 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.interop.base import UnreadableError
-from pivot.interop.chat import ChatSettings, Message, episode_of
+from pivot.interop.chat import ChatSettings, Message, episode_of, message_of
 from pivot.interop.openai import OpenAIImporter
 from pivot.tests.stores import build_tiny
 
@@ -106,6 +106,8 @@ def test_a_text_behind_a_picture_leaves_it_to_the_turn() -> None:
     board, order = Message("user", "You are in this room.", ["room.png"]), Message("user", "Reply with one action.")
     read = episode_of([board, order, Message("assistant", "<action>up</action>")], {}, ChatSettings(env="sokoban"))
     assert [turn.frame for turn in read.turns] == ["room.png"]
+    lost = message_of({"role": "user", "content": [{"type": "image"}]}, [])
+    assert (lost.images, lost.parts) == ([], [{"type": "image", "image": ""}])  # the prompt is not whole
 
 
 def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path) -> None:
