@@ -376,8 +376,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
                 if same_step:
                     episode.env = None  # it shows the next level already
                 if any(ends.values()):
-                    info = {} if same_step else {"success": _success_of(infos, index)}
-                    self._writer.line(episode.end(self._frames[index], info, **ends))
+                    info = infos.get("final_info", {}) if same_step else infos
+                    self._writer.line(episode.end(self._frames[index], {"success": _success_of(info, index)}, **ends))
                 else:
                     self._episodes[index] = episode
             self._notes[index] = {}

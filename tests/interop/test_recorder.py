@@ -57,15 +57,20 @@ def test_a_recorded_run_imports_and_agrees_in_everything(tmp_path: Path) -> None
         assert _origin(limited.unwrapped, limited)["env_config"]["horizon"] == horizon
 
 
-@pytest.mark.parametrize(("make", "mode"), [
-    *((SyncVectorEnv, mode) for mode in AutoresetMode),
-    (AsyncVectorEnv, AutoresetMode.NEXT_STEP),
-    (AsyncVectorEnv, AutoresetMode.SAME_STEP),
+def _shown_twice() -> Any:
+    """Return an environment that observes dicts."""
+    return AddRenderObservation(FrozenLakeEnv(), render_only=False)
+
+
+@pytest.mark.parametrize(("make", "mode", "kind"), [
+    *((SyncVectorEnv, mode, FrozenLakeEnv) for mode in AutoresetMode),
+    *((AsyncVectorEnv, mode, FrozenLakeEnv) for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)),
+    *((SyncVectorEnv, mode, _shown_twice) for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)),
 ])  # fmt: skip
-def test_vector_environments(tmp_path: Path, make: Any, mode: AutoresetMode) -> None:
+def test_vector_environments(tmp_path: Path, make: Any, mode: AutoresetMode, kind: Any) -> None:
     """In other processes, generators there make the levels of later episodes, so that their seeds are unknown."""
     rng = np.random.default_rng(1)
-    env = pivot.Recorder(make([FrozenLakeEnv] * 3, autoreset_mode=mode), tmp_path / "source")
+    env = pivot.Recorder(make([kind] * 3, autoreset_mode=mode), tmp_path / "source")
     env.reset(seed=[1, 2, 3])
     for number in range(40):
         if number % 2:
@@ -78,6 +83,7 @@ def test_vector_environments(tmp_path: Path, make: Any, mode: AutoresetMode) -> 
     env.close()
     records = _records(tmp_path / "source")
     assert len(records) > 12 and len({record["initial_state"] for record in records}) > 4
+    assert all((each["success"] is None) != (each["terminated"] or each["truncated"]) for each in records)
     said = [turn["response"] for record in records for turn in record["turns"] if turn.get("response")]
     assert 10 < len(said) == len({*said}) <= 20, "a turn without a note has no reply of an earlier one"
     require = ["end", "states", "rewards", "frames"]
@@ -180,19 +186,3 @@ def test_copies_record_into_files_of_their_own(tmp_path: Path) -> None:
     records = _records(tmp_path)
     assert len(records) == len(list(tmp_path.glob("*.jsonl"))) == 3
     assert {record["turns"][0]["actions"][0] for record in records} == {"up"}
-
-
-def _shown_twice() -> Any:
-    return AddRenderObservation(FrozenLakeEnv(), render_only=False)
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_vectors_may_observe_dicts(mode: AutoresetMode, tmp_path: Path) -> None:
-    env = pivot.Recorder(SyncVectorEnv([_shown_twice] * 8, autoreset_mode=mode), tmp_path)
-    rng = np.random.default_rng(0)
-    env.reset(seed=1)
-    for _ in range(12):
-        env.step(rng.integers(4, size=8))
-    env.close()
-    result = pivot.import_rollouts(tmp_path, tmp_path / "store", require=["end", "rewards"])
-    assert result.problems == [] and result.episodes == len(_records(tmp_path)) > 8
