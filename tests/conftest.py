@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pivot.flows.engines import local
 from pivot.tests.core.object_server import ObjectServer, object_server
 from pivot.tests.stores import Patient, build_small, build_tiny
 
@@ -68,6 +69,10 @@ def _tell_group(item: pytest.Item) -> None:
         item._id = type(item._id).parse(item.nodeid + end)
         assert item.nodeid.endswith(end), "tests of one group would run on all test workers"
 
+
+CORES, ALONE = local.available_cores, ("cli/", "dataset/", "insight/", "interop/", "labeling/", "training/")
+"""Cores of the machine, and folders whose tests start worker processes only where they name a number of them."""
+local.available_cores = lambda: 1 if os.environ.get("PYTEST_CURRENT_TEST", "").startswith(ALONE) else CORES()
 
 collect_ignore = ["external/corridor"]
 """The example plugin of docs/how-to/extending.md; `external/test_external.py` installs it and runs its tests."""

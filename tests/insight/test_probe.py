@@ -157,7 +157,7 @@ def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
     for path in sorted((root / "labels").rglob("*.parquet")):
         change_rows(root, path.relative_to(root).as_posix(), too_early)
     rewrite_manifest(root)
-    result = CliRunner().invoke(app, ["probe", str(root), "--arm", "after", "--resamples", "4", "--workers", "1"])
+    result = CliRunner().invoke(app, ["probe", str(root), "--arm", "after", "--resamples", "4", "--workers", "2"])
     assert result.exit_code == 1 and "these labels are wrong" in result.output and "alarm:" in result.output
     (refuted,) = refuted_labels(Store.open(root))
     assert refuted.alarm and refuted.episodes

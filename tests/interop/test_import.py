@@ -92,7 +92,7 @@ def test_a_wrong_record_is_left_out_unless_it_is_allowed(tmp_path: Path) -> None
     wrong = episode("up", "up", "up", "up", success=True, terminated=True, id="wrong")
     source = write_lines(tmp_path / "source", wrong, episode("up", "up", "up", "up"))
     options = {"evidence": "declared"}  # without it a success that does not replay makes the source untrusted
-    result = pivot.import_rollouts(source, tmp_path / "strict", options=options)
+    result = pivot.import_rollouts(source, tmp_path / "strict", options=options, workers=2)
     (problem,) = result.problems
     assert (problem.place, problem.kind) == ("episodes.jsonl line 1", "disagrees")
     assert "the log says True" in problem.detail
