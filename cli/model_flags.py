@@ -173,7 +173,7 @@ class PartFlags:
         for key, settings in types.items():
             # This also finds a missing model, which is the only required option of a model.
             checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ").model_dump(mode="json")
-            if key in part:
+            if part.get(key):
                 part[key] = {name: checked[name] for name in part[key]}
 
 

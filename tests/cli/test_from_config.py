@@ -354,6 +354,10 @@ def test_settings_of_environments_in_a_file_are_named_in_messages(tmp_path: Path
     (tmp_path / "c.yaml").write_text("environments: {sokoban: {tasks: 1, settings: {boxes: lots}}}")
     with pytest.raises(ConfigError, match=r"c\.yaml: environments\.sokoban\.settings\.boxes: found 'lots', expected"):
         read(RUN_FORM, "--config", tmp_path / "c.yaml")
+    policy = "policy: {name: openai, options: {model: x}, service: null}"
+    (tmp_path / "c.yaml").write_text("environments: {sokoban: {}}\n" + policy)
+    with pytest.raises(ConfigError, match=r"c\.yaml: policy\.service: found None, expected an object"):
+        read(RUN_FORM, "--config", tmp_path / "c.yaml")
     (tmp_path / "c.yaml").write_text("environments: {sokoban: {settings: {boxes: 2}}}\nrollouts: 4")
     config = read(RUN_FORM, "--config", tmp_path / "c.yaml")
     assert config.environments["sokoban"].settings == env_config("sokoban", {"boxes": 2}).model_dump(mode="json")
