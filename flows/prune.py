@@ -376,7 +376,7 @@ def _remove_report(night: Address, pruned: Pruned) -> None:
     if storage.stat(MARKER) is not None:
         marker, run = storage.read_json(MARKER), open_storage(night).read_json(RUN) if is_store(night) else {}
         if not isinstance(marker, dict) or marker.get("run_id") != run.get("run_id") or "files" not in marker:
-            pruned.kept.append(f"{folder} is the report of another store, or of an earlier version of PIVOT")
+            pruned.kept.append(f"{folder} is the report of another store")
             return
     storage.check_contents()
     sizes = storage.sizes()
