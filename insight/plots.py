@@ -203,6 +203,7 @@ def slack_histograms(root: Address, connection: duckdb.DuckDBPyConnection) -> Fi
             counts[slack] += failures
         axes.bar([*counts], [*counts.values()], color=BLUE, width=0.8)
         axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
+        axes.set_xlim(min(0, *counts) - 1, max(0, *counts) + 1)
         axes.set(xlabel=f"turns (need in {' or '.join(dict.fromkeys(row[0] for row in rows))})")
         axes.xaxis.get_major_locator().set_params(integer=True)
     _count_axis(panels)

@@ -76,6 +76,7 @@ def test_failures_of_equal_slack_in_moves_and_turns_are_one_bar(monkeypatch: pyt
     figure: Any = plots.slack_histograms(Path(), Mock())
     (bar,) = figure.axes[0].patches
     assert bar.get_height() == 34 and "moves or turns" in figure.axes[0].get_xlabel()
+    assert figure.axes[0].get_xlim() == (-1, 1), "whole turns around the only bar"
 
 
 def test_lifts_are_drawn_with_their_intervals_and_gaps_are_named() -> None:
