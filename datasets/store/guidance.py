@@ -1,6 +1,6 @@
 """Guidance writers that repeat stored guidance, for builds that resume or relabel, and for ``pivot verify``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.identity import canonical_json
@@ -75,17 +75,20 @@ class KeptGuidance(StoredGuidance):
 
 
 class EarlierGuidance(NamedTuple):
-    """Guidance of an earlier label version; it is kept where the teacher would get the same request."""
+    """Guidance of a label version that is stored; it is kept where the teacher would get the same request."""
 
     version: int
     only_accepted: bool = False
     """Whether the teacher is asked again for labels that were rejected because of its answer."""
 
 
-def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, writer: GuidanceWriter) -> GuidanceWriter:
+def guidance_of_version(
+    store: Store, shard: Shard, earlier: EarlierGuidance, writer: GuidanceWriter, unanswered: Collection[str] = ()
+) -> GuidanceWriter:
     """Return a writer that keeps its earlier guidance if the request has not changed.
 
-    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them.
+    It asks again for the episodes in ``unanswered``. ``writer`` itself is returned if the labels of that version are
+    missing, or another writer wrote them.
     """
     then = Store(store.root, store.config.model_copy(update={"label_version": earlier.version}))
     if store.storage.stat(then.table_file(LABELS, shard)) is None:
@@ -94,7 +97,9 @@ def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, wr
     labels = [
         row
         for row in then.read(LABELS, shard).to_pylist()
-        if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
+        if (row["teacher"], row["teacher_config"]) == (writer.name, config)
+        and row["teacher_prompt_hash"] is not None
+        and row["episode_id"] not in unanswered
     ]
     if earlier.only_accepted:
         judges = {TEACHER, *(rule.name for rule in then.run.filters(shard.env) if rule.judges_text)}

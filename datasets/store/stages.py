@@ -341,17 +341,23 @@ class LabelStage(Stage):
         return certified, guidance_requests(certified, config.target_vocabulary, frames)
 
     def writer(self, pending: Pending) -> GuidanceWriter:
-        """Return the teacher of the run; valid stored guidance is used instead of asking it."""
+        """Return the teacher of the run; valid stored guidance is used instead of asking it.
+
+        A shard whose episodes have changed, because some were broken or were added, keeps that of the same requests.
+        """
         store, writer = self.store, self.store.run.writer()
-        if pending.episodes is None and (self.earlier is None or not store.run.writer_is_served):
+        if pending.episodes is None and not store.run.writer_is_served:
             return writer
-        from .guidance import KeptGuidance, guidance_of_version, stored_guidance  # noqa: PLC0415 - only to resume
+        from . import guidance  # noqa: PLC0415 - only to resume
 
         if pending.episodes is not None:
-            stored = stored_guidance(store, self.shard, store.read(LABELS, self.shard).to_pylist())
-            return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
-        assert self.earlier is not None
-        return guidance_of_version(store, self.shard, self.earlier, writer)
+            stored = guidance.stored_guidance(store, self.shard, store.read(LABELS, self.shard).to_pylist())
+            kept = {name: each for name, each in stored.items() if name not in pending.episodes}
+            return guidance.KeptGuidance(writer, kept)
+        before = store.receipt(self.name, self.shard) if self.earlier is None else None
+        unanswered = frozenset(before.facts[UNANSWERED]) if before else frozenset[str]()
+        earlier = self.earlier or guidance.EarlierGuidance(store.config.label_version)
+        return guidance.guidance_of_version(store, self.shard, earlier, writer, unanswered)
 
     def kept_guidance(self, pending: Pending, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:
         """Return stored guidance that still answers, by the index of the failure."""
