@@ -44,6 +44,8 @@ class DeployOptions(Options):
             )
         if "port" in self.model_fields_set and not self.serve:
             raise ValueError(f"--port: found {self.port} without --serve, whose server has it; give both or neither")
+        if self.rules is not None and len(self.model_fields_set) > 1:
+            raise ValueError("--rules: writes alerts and nothing else; give it without other options")
         if self.runs is not None and not (self.serve or self.work):
             raise ValueError(
                 "--runs: limits the worker of --serve or --work; give one of them, or a limit to `prefect worker start`"
