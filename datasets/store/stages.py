@@ -354,9 +354,12 @@ class LabelStage(Stage):
             stored = guidance.stored_guidance(store, self.shard, store.read(LABELS, self.shard).to_pylist())
             kept = {name: each for name, each in stored.items() if name not in pending.episodes}
             return guidance.KeptGuidance(writer, kept)
-        before = store.receipt(self.name, self.shard) if self.earlier is None else None
-        unanswered = frozenset(before.facts[UNANSWERED]) if before else frozenset[str]()
-        earlier = self.earlier or guidance.EarlierGuidance(store.config.label_version)
+        earlier, unanswered = self.earlier, list[str]()
+        if earlier is None:
+            receipt = store.receipt(self.name, self.shard)
+            if receipt is None or not receipt.holds(store.storage, receipt.inputs):
+                return writer
+            earlier, unanswered = guidance.EarlierGuidance(store.config.label_version), receipt.facts[UNANSWERED]
         return guidance.guidance_of_version(store, self.shard, earlier, writer, unanswered)
 
     def kept_guidance(self, pending: Pending, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:

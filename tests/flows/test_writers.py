@@ -155,6 +155,8 @@ def test_unanswered_labels_are_asked_for_again(tmp_path: Path, tasks: int) -> No
         calls = load_store(root).calls.filter("answered", role="teacher").collect()
         assert calls.height == server.log.answered, "answers of the first build are kept and counted"
         assert problems(root) == [] and pivot.build(grown, root).already_complete
+        next((root / "labels").rglob("*.parquet")).write_bytes(b"torn")
+        assert pivot.build(grown, root).unanswered == 0 and problems(root) == []
 
 
 def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
