@@ -50,9 +50,18 @@ def careless(world: World) -> NDArray[np.float64]:
     return (1 - EXPERT) * 0.25 + EXPERT * share
 
 
-def played_lessons(samples: UpdateSamples, rollouts: Sequence[TaskRollouts], world: World) -> Iterator[Lesson]:
-    """Yield the records of Student and Teacher turn by turn; the Teacher avoids the action at the hinted step."""
-    index, taught = {state: place for place, state in enumerate(world.states)}, careless(world)
+def played_lessons(
+    samples: UpdateSamples, rollouts: Sequence[TaskRollouts], world: World, taught: NDArray[np.float64]
+) -> Iterator[Lesson]:
+    """Yield the records of Student and Teacher turn by turn; the Teacher avoids the action at the hinted step.
+
+    Args:
+        samples: prompts of all turns.
+        rollouts: the episodes.
+        world: the states of their levels.
+        taught: probability of each action in each state, shape (states, 4).
+    """
+    index = {state: place for place, state in enumerate(world.states)}
     steps = {(step.episode_id, step.t): step for task in rollouts for each in task.episodes for step in each.steps}
     for turn in samples.turns:
         step = steps[turn.episode_id, turn.t]

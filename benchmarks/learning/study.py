@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pivot.benchmarks.learning.ledger import BASELINE, Key, Ledger, Row, area, by_arm, figures_table, key_of, paired
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
-from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
+from pivot.benchmarks.learning.vlm_start import BORROWED, LESSONS, RECORDS, SHARDS, STARTS, teach
 from pivot.benchmarks.learning.worlds import explore
 from pivot.core.intervals import student
 from pivot.models.extras import need
@@ -34,11 +34,9 @@ torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")
 
 RESULTS = Path(__file__).parent / "results"
-STARTS = Path(__file__).parent / "starts"
-"""The start of each game for the committed results: runs on all machines use the same weights."""
 WORK = Path("runs/study")
-UPDATES, EVERY = 64, 8
-"""Updates of a run, and between two points of the exact curve."""
+UPDATES, HABIT_UPDATES, EVERY = 64, 96, 8
+"""Updates of a run, of one from a habit, and between two points of the exact curve."""
 PROTOCOL = 1
 """Raised with every change that moves figures: results of different protocols are never compared."""
 MANY, FEW = 12, 6
@@ -90,21 +88,24 @@ def _arm(arm: str, seeds: int = FEW, games: tuple[str, ...] = ("frozenlake",), *
     return StudyArm({"arm": arm} | fields, seeds, games)
 
 
+WALKERS, LAKE_AND_HABIT = ("frozenlake", "sokoban"), ("frozenlake", "sokoban_habit")
 ARMS: Mapping[str, StudyArm] = {
     "vanilla_grpo": _arm("vanilla_grpo", MANY, tuple(GAMES)),
-    "witness_pivot": _arm("witness", MANY, tuple(GAMES), correction=1.0),
-    "witness_random": _arm("witness", MANY, tuple(GAMES), correction=1.0, correction_step="random"),
-    "dpo_pivot": _arm("dpo_pivot", MANY, tuple(GAMES), correction=1.0),
-    "distribution_oracle": _arm("oracle", MANY, tuple(GAMES), opd=0.1, opd_objective="distribution"),
-    "mp": _arm("mp", MANY),
-    "oracle": _arm("oracle", MANY),
+    "witness_pivot": _arm("witness", MANY, WALKERS, correction=1.0),
+    "witness_random": _arm("witness", MANY, WALKERS, correction=1.0, correction_step="random"),
+    "dpo_pivot": _arm("dpo_pivot", MANY, WALKERS, correction=1.0),
+    "distribution_oracle": _arm("oracle", MANY, WALKERS, opd=0.1, opd_objective="distribution"),
+    "mp": _arm("mp", MANY, LAKE_AND_HABIT),
+    "oracle": _arm("oracle", MANY, LAKE_AND_HABIT),
+    "witness_pivot_0.1": _arm("witness", FEW, ("sokoban_habit",), correction=0.1),
+    "witness_random_0.1": _arm("witness", FEW, ("sokoban_habit",), correction=0.1, correction_step="random"),
     "distribution_analyzer": _arm("mp", MANY, opd=0.1, opd_objective="distribution"),
     "dpo_random": _arm("dpo_pivot", correction=1.0, correction_step="random"),
     "witness_start": _arm("witness", correction=1.0, correction_step="start"),
     "progress": _arm("vanilla_grpo", credit="progress"),
     "mpr": _arm("mpr"),
-    "mp_random_r": _arm("mp_random_r"),
-    "empty": _arm("empty"),
+    "mp_random_r": _arm("mp_random_r", FEW, LAKE_AND_HABIT),
+    "empty": _arm("empty", FEW, LAKE_AND_HABIT),
     "oracle_1": _arm("oracle", opd=1.0),
     "oracle_centred": _arm("oracle", opd=1.0, opd_objective="centred"),
     "oracle_gap": _arm("oracle", opd=1.0, opd_objective="gap"),
@@ -117,6 +118,8 @@ NAMES = {
     "witness_pivot": "certified action at the pivot",
     "witness_random": "certified action at a random mistake",
     "witness_start": "certified action at the start",
+    "witness_pivot_0.1": "certified action at the pivot, weight 0.1",
+    "witness_random_0.1": "certified action at a random mistake, weight 0.1",
     "dpo_pivot": "preference at the pivot",
     "dpo_random": "preference at a random mistake",
     "distribution_oracle": "pivot by the solver, whole distribution",
@@ -137,7 +140,12 @@ NAMES = {
 COLOURS = ("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 PER_PANEL = 5
 """Most arms of a panel, apart from GRPO alone."""
-CONTROLS = {"witness_pivot": "witness_random", "dpo_pivot": "dpo_random", "mpr": "mp_random_r"}
+CONTROLS = {
+    "witness_pivot": "witness_random",
+    "witness_pivot_0.1": "witness_random_0.1",
+    "dpo_pivot": "dpo_random",
+    "mpr": "mp_random_r",
+}
 """Control of each arm, which differs only in the step."""
 
 
@@ -232,7 +240,7 @@ def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
 def jobs(games: Sequence[str], work: Path, most_seeds: int = MANY) -> list[Job]:
     """Return all runs of the study, seed by seed, so that finished runs form pairs."""
     return [
-        Job(game, name, FIRST_SEED + number, work)
+        Job(game, name, FIRST_SEED + number, work, HABIT_UPDATES if game in BORROWED else UPDATES)
         for number in range(most_seeds)
         for game in games
         for name, arm in ARMS.items()
@@ -247,7 +255,7 @@ def rate_jobs(games: Sequence[str], work: Path) -> list[Job]:
         for seed in RATE_SEEDS
         for game in games
         for name in RATED
-        if game in ARMS[name].games
+        if game in ARMS[name].games and game not in BORROWED
         for rate in RATES
     ]
 
@@ -419,6 +427,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=tuple(ARMS))
     parser.add_argument("--lessons", type=int, default=LESSONS, help="most lessons of a start")
     parser.add_argument("--records", type=int, default=RECORDS, help="records in a lesson; fewer ones suit a CPU")
+    parser.add_argument("--shards", type=int, default=SHARDS, help="plays of all levels that lessons are taken from")
     parser.add_argument("--out", type=Path, default=Path("curves"), help="prefix of the pictures")
     args = parser.parse_args()
     rates = args.command == "rates"
@@ -428,7 +437,8 @@ def main() -> None:
     if args.command == "start":
         torch.set_num_threads(1)
         for game in args.games:
-            teach(game, args.work / game / "start", lessons=args.lessons, records=args.records)
+            folder = args.work / game / "start"
+            teach(game, folder, lessons=args.lessons, records=args.records, shards=args.shards)
         return
     if args.command in {"run", "rates"}:
         run(chosen, path, args.workers)

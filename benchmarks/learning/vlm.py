@@ -44,7 +44,9 @@ torch: Any = need("torch", "train")
 GAMES: dict[str, dict[str, Any]] = {
     "frozenlake": {"size": 4, "horizon": 9, "cell": 16},
     "sokoban": {"horizon": 4, "max_solution": 3, "cell": 16},
+    "sokoban_habit": {"horizon": 9, "max_solution": 3, "cell": 16, "step_reward": 0.0},
 }
+"""Settings of each game; the start of a game that ends in ``_habit`` is confident and wrong (``small_start.py``)."""
 LEVELS, HELD_OUT = 400, 0.25
 PATCH, IMAGE_TOKENS = 8, 128
 """Pixels of a patch, two by two of which are an image token: a cell. Most image tokens of a picture."""
@@ -61,12 +63,17 @@ READINGS = {
 LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
+def env_of(game: str) -> str:
+    """Return the environment of a game."""
+    return game.removesuffix("_habit")
+
+
 def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
     """Return the settings of a run: adapters on a small model, the paper's episodes of an update, and float32.
 
     A run on a GPU would otherwise compute in bfloat16, and be paired with runs on a CPU that do not.
     """
-    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT}
+    size = {"env": env_of(game), "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT}
     steady = {"lora": True, "lora_rank": 32, "lora_alpha": 64, "lr": 1e-3, "warmup": 8, "minibatch": 256}
     quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000, "precision": "fp32"}
     short = {"max_tokens": 8, "analyzer_tokens": 16, "generate": 128, "micro_batch_tokens": 8192}
@@ -81,10 +88,10 @@ def whole_texts(game: str, levels: Levels) -> list[str]:
     whole |= dict.fromkeys(READINGS.values())
     for mode in profile.failure_modes:
         for step in range(horizon):
-            text = hindsight_text(game, Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
+            text = hindsight_text(env_of(game), Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
             whole |= dict.fromkeys(text.splitlines())
             whole |= dict.fromkeys(part for part in build_target(step, mode).split(str(step)) if len(part) > 1)
-    for failure in random_failures(game, 400, **GAMES[game]):
+    for failure in random_failures(env_of(game), 400, **GAMES[game]):
         lines = analyzer_text(profile, failure).splitlines()
         whole |= dict.fromkeys(line for line in lines if len(line) > 12 and not line.startswith("step "))
     whole |= dict.fromkeys(f"step {step}: action=" for step in range(horizon))

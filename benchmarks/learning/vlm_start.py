@@ -7,6 +7,7 @@ and at the end to analyze failures, with some of the other lessons among them so
 import json
 import os
 import random
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -15,10 +16,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from pivot.benchmarks.learning.lessons import analyzer_rows, played_lessons, reading_lessons
+import numpy as np
+from numpy.typing import NDArray
+from pivot.benchmarks.learning.lessons import analyzer_rows, careless, played_lessons, reading_lessons
+from pivot.benchmarks.learning.small_start import cloned, one_hot, policy_of
 from pivot.benchmarks.learning.tensors import Shard, Tutor, join, pack
 from pivot.benchmarks.learning.vlm import ExactReader, gate, make_start_model, play_failures, samples_with, settings_of
-from pivot.benchmarks.learning.worlds import explore
+from pivot.benchmarks.learning.worlds import World, explore
 from pivot.core.identity import derive_seed
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
@@ -31,6 +35,7 @@ from pivot.training.policy_rl.scoring import Scorer
 from pivot.training.ranks import ALONE
 
 torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
 
 LOW, HIGH = 0.18, 0.25
 """Success of the start on training levels."""
@@ -40,6 +45,13 @@ READING = {"cells": 1, "panel": 2, "moved": 2, "same": 1, "different": 1, "stude
 share."""
 LESSONS, RECORDS, CHECK_EVERY = 5500, 384, 500
 """Most lessons, records in each, and lessons between two looks at the gate."""
+HABIT = {"cells": 2, "panel": 2, "moved": 2, "same": 1, "different": 1, "student": 9, "hinted": 9, "other": 6}
+"""Shares of the lessons of a habit, which begin with a start that sees and reads."""
+BORROWED = {"sokoban_habit": "sokoban"}
+"""Start of which the lessons of a game begin; others begin with random weights."""
+DIGITS = re.compile(r"\d+")
+STARTS = Path(__file__).parent / "starts"
+"""The start of each game for the committed results: runs on all machines use the same weights."""
 SEE, FALL = 0.3, 0.25
 """Shares of the lessons that teach to see, and of the last lessons, in which the rate falls to zero."""
 LR, WARM_UP = 2e-3, 100
@@ -94,6 +106,35 @@ class Course:
             setattr(self, name, value)
 
 
+def play_of(game: str, world: World, seed: int) -> NDArray[np.float64]:
+    """Return the play that the Student is taught: an almost careless expert, or a confident wrong habit.
+
+    Returns:
+        probability of each action in each state, shape (states, 4).
+    """
+    if not game.endswith("_habit"):
+        return careless(world)
+    inputs = one_hot(world)
+    return policy_of(cloned(world, inputs, seed, habit=True), inputs)
+
+
+def borrow(model: Any, encoder: Encoder, source: Path) -> None:
+    """Take over the weights of an earlier start; a text that it lacks gets those of a text with other numbers."""
+    state = transformers.AutoModelForImageTextToText.from_pretrained(source).state_dict()
+    vocabulary = transformers.AutoTokenizer.from_pretrained(source).get_vocab()
+    theirs = {DIGITS.sub("#", text): place for text, place in sorted(vocabulary.items())} | vocabulary
+    pairs = [
+        (place, theirs.get(text, theirs.get(DIGITS.sub("#", text))))
+        for text, place in encoder.tokenizer.get_vocab().items()
+    ]
+    rows = [(place, old) for place, old in pairs if old is not None]
+    for name, weights in model.state_dict().items():
+        if "embed_tokens" in name or "lm_head" in name:
+            weights[[place for place, _ in rows]] = state[name][[old for _, old in rows]]
+        else:
+            weights.copy_(state[name])
+
+
 def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
     """Play every training level at random and return the lessons, with true and with uniformly random hints.
 
@@ -103,6 +144,7 @@ def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
     levels = plan_levels(settings_of(game, "none", seed))
     _, encoder = make_start_model(game, levels, seed)
     world = explore(levels.env, levels.config, levels.train)
+    taught = play_of(game, world, seed)
     played = play_failures(levels, levels.train, encoder, each, number)
     lessons = []
     pictures: dict[str, Any] = {}
@@ -110,7 +152,7 @@ def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
         samples = samples_with(kind, levels, encoder, played)
         pictures |= dict(samples.pictures)
         for place, lesson in enumerate(
-            [*played_lessons(samples, played[0], world), *reading_lessons(samples, played[0], encoder)]
+            [*played_lessons(samples, played[0], world, taught), *reading_lessons(samples, played[0], encoder)]
         ):
             is_twice = kind == "uniform" and lesson.kind in ("student", "cells")
             if not is_twice and (lesson.kind != "different" or place % 4 == 0):
@@ -157,6 +199,9 @@ def teach(
     began, device = perf_counter(), "cuda" if torch.cuda.is_available() else "cpu"
     levels = plan_levels(settings_of(game, "none", seed))
     model, encoder = make_start_model(game, levels, seed)
+    borrowed = BORROWED.get(game)
+    if borrowed is not None:
+        borrow(model, encoder, STARTS / borrowed)
     made = make_shards(game, seed, shards)
     model.to(device)
     tutor = Tutor(model, encoder, join(made, encoder.pad), device, seed)
@@ -170,7 +215,9 @@ def teach(
         fall = (course.last - course.number) / max(1, course.last - course.falls_at)
         for part in optimizer.param_groups:
             part["lr"] = LR * min(1.0, (course.number + 1) / WARM_UP, fall)
-        counts = per_lesson(SEEING if course.number < SEE * lessons else READING, records)
+        reading = READING if borrowed is None else HABIT
+        sees = borrowed is None and course.number < SEE * lessons
+        counts = per_lesson(SEEING if sees else reading, records)
         loss = step(model, optimizer, lambda counts=counts: tutor.loss(counts))
         course.number += 1
         if course.number % CHECK_EVERY == 0 or course.number == course.last:

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from pivot.benchmarks.learning import small, study, vlm
 from pivot.benchmarks.learning.ledger import Ledger, figures_table
+from pivot.benchmarks.learning.vlm_start import BORROWED
 from pivot.tests.training.exact import check_exact_success
 from pivot.training.policy_rl import loop
 
@@ -41,7 +42,8 @@ def test_the_start_that_is_kept_reads_hindsight(game: str) -> None:
     start = _start(game)
     figures = vlm.gate(start.model, start.encoder, start.levels)
     assert figures["passed"], figures
-    assert figures["other"] < 0.45, "hints that never name the pivot are seen in the figure"
+    most = 0.5 if game in BORROWED else 0.45  # one of nine turns is hinted, of four in Sokoban's first start
+    assert figures["other"] < most, "hints that never name the pivot are seen in the figure"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_tables_of_the_page_are_those_of_the_rows() -> None:
     page = PAGE.read_text(encoding="utf-8")
     missing = [table for table in tables if f"\n{table}\n" not in page]
     assert not missing, "\n\n".join(missing)
-    firsts = ("| frozenlake | seeds |", "| sokoban | seeds |", "| area minus")
+    firsts = (*(f"| {game} | seeds |" for game in vlm.GAMES), "| area minus")
     heads = [line for line in page.splitlines() if line.startswith(firsts)]
     assert sorted(heads) == sorted(table.splitlines()[0] for table in tables), "no table is left of earlier rows"
 

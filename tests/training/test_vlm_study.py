@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from pivot.benchmarks.learning import small, small_start, study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
-from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
+from pivot.benchmarks.learning.lessons import Lesson, careless, played_lessons, reading_lessons
 from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS, arms_of
 from pivot.benchmarks.learning.tensors import Tutor, pack
 from pivot.benchmarks.learning.worlds import World, exact_success, explore
@@ -106,7 +106,7 @@ def test_lessons_are_scored_as_the_product_scores_them(model: tuple[Levels, Any,
     played = vlm.play_failures(levels, levels.train[:6], encoder, 2)
     samples = vlm.samples_with("uniform", levels, encoder, played)
     world = explore(levels.env, levels.config, levels.train[:6])
-    every = [*played_lessons(samples, played[0], world), *reading_lessons(samples, played[0], encoder)]
+    every = [*played_lessons(samples, played[0], world, careless(world)), *reading_lessons(samples, played[0], encoder)]
     kinds = {"student", "hinted", "other", "cells", "panel", "moved", "same", "different"}
     assert {lesson.kind for lesson in every} == kinds
     rng = random.Random(0)
