@@ -127,10 +127,13 @@ class ExactReader:
     """Reads the exact success of models on the levels of a world; prompts and pictures are made once."""
 
     def __init__(self, levels: Levels, world: World, encoder: Encoder) -> None:
-        """Render every state of ``world`` and put it into the Student's prompt, once with the reply of each action."""
+        """Render every state of ``world`` and put it into the Student's prompt, once with the reply of each action.
+
+        Replies are read up to their closing tag: what a model writes after it does not change the action.
+        """
         self._world, self._scorer = world, Scorer(encoder, capacity=1 << 30)
         env, rows = levels.env(levels.config), list[Row]()
-        replies = [tuple(encoder.reply_tokens(reply_text(action))) for action in ACTIONS]
+        replies = [tuple(encoder.reply_tokens(reply_text(action))[:-1]) for action in ACTIONS]
         for state in world.states:
             frame, _ = env.reset(options={"state": state})
             kind, encoded = env.encode_frame(frame)
@@ -144,8 +147,8 @@ class ExactReader:
     def policy(self, model: Any) -> NDArray[np.float64]:
         """Return the probability of each action's usual reply in each state; shape (states, 4).
 
-        What is missing from 1 counts as unusable, so the exact success is a lower bound that is tight for a model that
-        keeps to the form of the start; other wordings of the same action are in the missing part.
+        What is missing from 1 counts as unusable: thoughts, and other wordings of the same action. A reply that opens
+        thoughts again after its action counts here, and not in an episode.
         """
         model.eval()
         measures = nothing_more, nothing_more
