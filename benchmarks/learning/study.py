@@ -98,7 +98,6 @@ ARMS: Mapping[str, StudyArm] = {
     "mp": _arm("mp", MANY, LAKE_AND_HABIT),
     "oracle": _arm("oracle", MANY, LAKE_AND_HABIT),
     "witness_pivot_0.1": _arm("witness", FEW, ("sokoban_habit",), correction=0.1),
-    "witness_random_0.1": _arm("witness", FEW, ("sokoban_habit",), correction=0.1, correction_step="random"),
     "distribution_analyzer": _arm("mp", MANY, opd=0.1, opd_objective="distribution"),
     "dpo_random": _arm("dpo_pivot", correction=1.0, correction_step="random"),
     "witness_start": _arm("witness", correction=1.0, correction_step="start"),
@@ -119,7 +118,6 @@ NAMES = {
     "witness_random": "certified action at a random mistake",
     "witness_start": "certified action at the start",
     "witness_pivot_0.1": "certified action at the pivot, weight 0.1",
-    "witness_random_0.1": "certified action at a random mistake, weight 0.1",
     "dpo_pivot": "preference at the pivot",
     "dpo_random": "preference at a random mistake",
     "distribution_oracle": "pivot by the solver, whole distribution",
@@ -140,12 +138,7 @@ NAMES = {
 COLOURS = ("black", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 PER_PANEL = 5
 """Most arms of a panel, apart from GRPO alone."""
-CONTROLS = {
-    "witness_pivot": "witness_random",
-    "witness_pivot_0.1": "witness_random_0.1",
-    "dpo_pivot": "dpo_random",
-    "mpr": "mp_random_r",
-}
+CONTROLS = {"witness_pivot": "witness_random", "dpo_pivot": "dpo_random", "mpr": "mp_random_r"}
 """Control of each arm, which differs only in the step."""
 
 
