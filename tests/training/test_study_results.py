@@ -81,6 +81,8 @@ def test_sentences_of_the_page_in_place_of_tables_are_true() -> None:
     assert list(kept.values()) == ["0.92 to 0.92", "0.91 to 0.91"]
     assert falls.pop(("frozenlake", "mp_random_r"))[1] > 0, "its Teacher is not informed"
     assert falls["frozenlake", "oracle_1"][0] == "0.91 to 0.79"
+    habit = {arm: falls.pop(("sokoban_habit", arm)) for arm in ("mp", "oracle", "mp_random_r")}
+    assert (habit["mp"][0], habit["oracle"][0]) == ("0.57 to 0.52", "0.80 to 0.67") and habit["oracle"][2] < 0
     assert all(above < 0 for _, _, above in falls.values())
     assert sorted(round(-change) for _, change, _ in falls.values()) == [7, 10, 12, 13, 18, 18, 27, 28, 30]
 
