@@ -72,10 +72,9 @@ browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
 	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
-# The type checker and then the parts that need PyTorch run beside the main part, which leaves a core idle now and then;
-# what these parts print comes last. A part that fails leaves its name: all parts run, and the end names the failed ones.
+# The type checker runs at the same time as the tests, which leave a core idle now and then. A part that fails leaves its
+# name, so that all parts run and the end names the failed ones.
 PARTS := style types main-part training-part maniskill-part
-BESIDE := training-part maniskill-part
 FAILED := $(VENV)/failed
 .PHONY: $(PARTS:%=try-%)
 ifdef WHAT
@@ -85,14 +84,13 @@ else
 test: $(VENV)/.dev browser  ## run lint and all tests that finish within minutes; WHAT=list shows what WHAT=... runs instead
 	@rm -f $(FAILED)
 	@$(MAKE) --no-print-directory --jobs=2 $(PARTS:%=try-%)
-	@cat $(BESIDE:%=$(VENV)/%.out)
 	@if [ -e $(FAILED) ]; then echo "make test: failed:" $$(cat $(FAILED)); exit 1; else echo "make test: all parts passed"; fi
 endif
 
 $(PARTS:%=try-%): try-%:
-	@$(MAKE) --no-print-directory $* $(if $(filter $*,$(BESIDE)),> $(VENV)/$*.out 2>&1) || echo $* >> $(FAILED)
+	@$(MAKE) --no-print-directory $* || echo $* >> $(FAILED)
 try-main-part: try-style
-try-training-part: try-types
+try-training-part: try-main-part
 try-maniskill-part: try-training-part
 
 MINUTES := not long and not plants and not hostile and not docs and not operations and not deploy and not train and not serving and not engines and not maniskill
