@@ -301,7 +301,7 @@ def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, a
         pivot.build(config, tmp_path / "whole")
         whole = server.log.answered
         assert whole > 64
-        server.fault = balance(server, 40)
+        server.fault = balance(server, 28)  # some 40 refusals follow; a late answer forgives some
         with pytest.raises(
             ServerGoneError, match=r"refused 24 requests .* 402 on purpose.*finished .* kept.*same comm"
         ):
