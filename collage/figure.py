@@ -5,6 +5,7 @@ Pillow's font.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from .layout import Tiles
 PAPER, INK, MUTED, ACCENT = (255, 255, 255), (32, 36, 44), (110, 118, 129), (200, 30, 45)
 _MARGIN, _WIDTH = 24, 520
 _TITLE, _TEXT, _LOG = 26, 17, 16
+
+_font = cache(ImageFont.load_default)
 
 
 def failure_figure(
@@ -52,14 +55,14 @@ def failure_figure(
     page.paste(picture, (_MARGIN, _MARGIN))
     draw = ImageDraw.Draw(page)
     for words, font_size, colour, height in lines:
-        draw.text((picture.width + 2 * _MARGIN, y), words, fill=colour, font=ImageFont.load_default(font_size))
+        draw.text((picture.width + 2 * _MARGIN, y), words, fill=colour, font=_font(font_size))
         y += height
     return np.asarray(page)
 
 
 def _wrapped(words: str, size: int, width: int) -> list[str]:
     """Break text into lines of at most ``width`` pixels, if necessary within a long word."""
-    font = ImageFont.load_default(size)
+    font = _font(size)
     lines = [""]
     for word in words.split():
         candidate = f"{lines[-1]} {word}".strip()

@@ -6,8 +6,9 @@ Every number is read from the stored tables. The card also names the dataset's c
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -24,6 +25,9 @@ from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
 from ..store.splits import SIDES
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
+
+if TYPE_CHECKING:
+    import jinja2
 
 CARD, PICTURE = "README.md", "example.png"
 TITLE = "PIVOT failure labels"
@@ -105,11 +109,19 @@ def configs_section(named: Iterable[tuple[str, Mapping[str, Sequence[str]], str]
 
 def rendered(template: str, values: Mapping[str, Any], **head: Any) -> str:
     """Return a card from its Jinja template and the fields of its head."""
-    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+    from huggingface_hub import DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
 
     tasks = ["image-text-to-text", "reinforcement-learning"]
     data = DatasetCardData(task_categories=tasks, tags=TAGS, **head)
-    return str(DatasetCard.from_template(data, template_str=template, **values)).rstrip() + "\n"
+    return _compiled(template).render(values, card_data=data.to_yaml()).rstrip() + "\n"
+
+
+@cache
+def _compiled(template: str) -> "jinja2.Template":
+    """Return a template of ``huggingface_hub.DatasetCard``, which would compile it for every card."""
+    import jinja2  # noqa: PLC0415 - as above
+
+    return jinja2.Template(template)
 
 
 def card_text(

@@ -136,21 +136,23 @@ def write_database(store: Store, name: str = DATABASE) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             temporary = Path(scratch) / DATABASE
-            write_views(store, temporary)
+            with duckdb.connect(str(temporary)) as connection:
+                make_views(store, connection)
             store.storage.write_bytes(name, temporary.read_bytes())
     except OSError as error:
         raise storage_error("write", store.storage.address(name), error) from error
 
 
-def write_views(store: Store, path: Path) -> None:
-    """Write the views of a store into a new database at ``path``, with paths relative to the store.
+def make_views(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the views of a store in a new database, with paths relative to the store.
 
     Raises:
         StoreError: a table of the store cannot be read.
     """
     storage, sources = store.storage, dict[str, str]()
     try:
-        with duckdb.connect(str(path)) as connection, searched(connection, storage):
+        with searched(connection, storage):
+            connection.begin()  # or else the disk is waited for after every view
             for name, schema in BASE.items():
                 files = store.files(schema)
                 names = _patterns(store, schema) if len(files) > NAMED_FILES else files
@@ -164,6 +166,7 @@ def write_views(store: Store, path: Path) -> None:
                 columns = (f"CAST(NULL AS {kind}) AS {column}" for column, kind in types)
                 sources[name] = f"(SELECT {', '.join(columns)} WHERE false)"
             create_views(connection, sources, settings=setting_columns([store]))
+            connection.commit()
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(

@@ -5,6 +5,7 @@ do not change bytes, are not in it.
 """
 
 from collections.abc import Mapping
+from ctypes import CDLL, c_char_p
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -333,8 +334,18 @@ def versions() -> dict[str, str]:
             installed[package] = version(package)
         except PackageNotFoundError:
             installed[package] = "not installed"
-    try:  # the C library that draws SVG
-        installed["cairo"] = import_module("cairocffi").cairo_version_string()
-    except (ImportError, OSError):
-        installed["cairo"] = "not installed"
+    installed["cairo"] = _cairo_version()
     return installed
+
+
+def _cairo_version() -> str:
+    """Return the version of the C library that draws SVG."""
+    try:
+        library = CDLL("libcairo.so.2")
+    except OSError:  # another system, whose names cairocffi has; its import takes longer than a small build
+        try:
+            return import_module("cairocffi").cairo_version_string()
+        except (ImportError, OSError):
+            return "not installed"
+    library.cairo_version_string.restype = c_char_p
+    return library.cairo_version_string().decode()

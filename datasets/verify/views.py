@@ -1,4 +1,4 @@
-"""Verify ``pivot.duckdb``: write its views once more, and compare.
+"""Verify ``pivot.duckdb``: make its views once more, and compare.
 
 DuckDB words a view that another client or version wrote otherwise, so texts are compared as parsed trees. No stored
 view is run.
@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from ...core.errors import ForbiddenError, PivotError
-from ..sql.database import CLOSED, write_views
+from ..sql.database import CLOSED, make_views
 from ..store.store import DATABASE, Store
 from .compare import contrast
 
@@ -22,8 +22,9 @@ MAX_BYTES = 64 << 20
 
 _AGAIN = f"remove {DATABASE} and run the same build again to write it"
 
-_CATALOGUE = """
-    SELECT 'view' AS kind, schema_name || '.' || view_name AS name, sql FROM duckdb_views() WHERE NOT internal
+_VIEWS = "SELECT 'view', schema_name || '.' || view_name, sql FROM duckdb_views() WHERE NOT internal"
+_CATALOGUE = f"""
+    {_VIEWS}
     UNION ALL SELECT 'table', schema_name || '.' || table_name, sql FROM duckdb_tables() WHERE NOT internal
     UNION ALL SELECT 'function', schema_name || '.' || function_name, macro_definition
         FROM duckdb_functions() WHERE NOT internal
@@ -48,17 +49,15 @@ def view_problems(store: Store) -> list[str]:
         return [f"{name}.wal: changes of {name} that a DuckDB client left; open it with that client, or remove them"]
     if status.bytes > MAX_BYTES:
         return [f"{name}: it has {status.bytes} bytes, expected at most {MAX_BYTES}; {_AGAIN}"]
-    catalogues: list[dict[tuple[str, str], str]] = []
     try:
         with tempfile.TemporaryDirectory() as folder:
-            copied, derived = Path(folder) / "stored", Path(folder) / "derived"
+            copied = Path(folder) / name
             copied.write_bytes(store.storage.read_bytes(name))
-            write_views(store, derived)
-            for path in (copied, derived):
-                with duckdb.connect(str(path), read_only=True, config=CLOSED) as connection:
-                    rows = connection.execute(_CATALOGUE).fetchall()
-                catalogues.append({(kind, each): sql or "" for kind, each, sql in rows})
-        stored, expected = catalogues
+            with duckdb.connect(str(copied), read_only=True, config=CLOSED) as connection:
+                stored = _definitions(connection, _CATALOGUE)
+        with duckdb.connect() as connection:
+            make_views(store, connection)
+            expected = _definitions(connection, _VIEWS)
         differing = [key for key in sorted(stored.keys() & expected) if not _same(stored[key], expected[key])]
     except ForbiddenError:
         raise
@@ -78,22 +77,27 @@ def view_problems(store: Store) -> list[str]:
     ]
 
 
+def _definitions(connection: duckdb.DuckDBPyConnection, query: str) -> dict[tuple[str, str], str]:
+    """Return the definitions in a database, by kind and name."""
+    return {(kind, name): sql or "" for kind, name, sql in connection.execute(query).fetchall()}
+
+
 def _same(stored: str, derived: str) -> bool:
     """Whether two definitions are equal as texts, or as parsed trees."""
     if stored == derived:
         return True
-    one, other = _tree(stored), _tree(derived)
+    with duckdb.connect(config=CLOSED) as connection:
+        one, other = (_tree(each, connection) for each in (stored, derived))
     return one is not None and one == other
 
 
-def _tree(definition: str) -> Any:
+def _tree(definition: str, connection: duckdb.DuckDBPyConnection) -> Any:
     """Return the parsed query of a view without text positions; None if it is not one SELECT."""
     match = _AS.match(definition)
     if match is None:
         return None
     query = definition[match.end() :].rstrip().removesuffix(";")
-    with duckdb.connect(config=CLOSED) as connection:
-        text = connection.execute("SELECT json_serialize_sql($1)", [query]).fetchall()[0][0]
+    text = connection.execute("SELECT json_serialize_sql($1)", [query]).fetchall()[0][0]
     parsed = json.loads(text)
     if parsed.get("error") or len(parsed["statements"]) != 1:
         return None
