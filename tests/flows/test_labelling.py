@@ -11,8 +11,8 @@ from pivot.core.plugins import Settings
 from pivot.datasets.store import run as runs
 from pivot.datasets.store.nights import load_store
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
+from pivot.tests.faults.test_served_faults import completed, one_in_three, restart
 from pivot.tests.flow_runs import PATIENCE, assert_whole, config_of
-from pivot.tests.flows.test_served_faults import completed, one_in_three, restart
 from pivot.tests.flows.test_served_workers import build
 from pivot.tests.flows.test_writers import both, coach, part, tables_of
 from pivot.tests.models.chat_server import served

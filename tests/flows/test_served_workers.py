@@ -26,8 +26,8 @@ from pivot.flows.pipeline import BuildResult, build_store
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
+from pivot.tests.faults.test_served_faults import config_at
 from pivot.tests.flow_runs import PATIENCE, begun
-from pivot.tests.flows.test_served_faults import config_at
 from pivot.tests.flows.test_writers import both, tables_of
 from pivot.tests.models.chat_server import MODEL, served
 

@@ -24,8 +24,8 @@ from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import run
 from pivot.tests.core.object_server import Line, ObjectServer, promised
+from pivot.tests.faults.victim import Victim
 from pivot.tests.flow_runs import config_of, fingerprint, python
-from pivot.tests.flows.victim import Victim
 from pivot.tests.stores import built_once, problems
 from pivot.training.records import find_files
 

@@ -30,6 +30,8 @@ from pivot.datasets.verify.exports import verify_export
 from pivot.insight.probe.rates import probe_rows
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.core.object_server import Line, ObjectServer, promised, release
+from pivot.tests.faults.test_served_faults import config_at
+from pivot.tests.faults.victim import CHILD, GROUP, PARENT, Victim, watch_changes
 from pivot.tests.flow_runs import (
     PATIENCE,
     assert_nothing_is_torn,
@@ -39,9 +41,7 @@ from pivot.tests.flow_runs import (
     files_of,
     fingerprint,
 )
-from pivot.tests.flows.test_served_faults import config_at
 from pivot.tests.flows.test_writers import tables_of
-from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim, watch_changes
 from pivot.tests.models.chat_server import served, stop_after
 from pivot.tests.stores import copy_store, problems
 

@@ -24,8 +24,8 @@ from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
+from pivot.tests.faults.victim import Victim
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
-from pivot.tests.flows.victim import Victim
 from pivot.tests.stores import built_once, copy_store, problems
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"

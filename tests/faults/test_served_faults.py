@@ -18,9 +18,9 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
 from pivot.flows.artifacts import usage_of
 from pivot.flows.pipeline import BuildResult
+from pivot.tests.faults.victim import Victim
 from pivot.tests.flow_runs import assert_whole, config_of
 from pivot.tests.flows.test_writers import coach, part, tables_of
-from pivot.tests.flows.victim import Victim
 from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, ChatServer, number_of, served, walker
 from pivot.tests.stores import problems
 
