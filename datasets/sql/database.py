@@ -136,22 +136,23 @@ def write_database(store: Store, name: str = DATABASE) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             temporary = Path(scratch) / DATABASE
-            with duckdb.connect(str(temporary)) as connection:
-                make_views(store, connection)
+            with database_of(store, str(temporary)):
+                pass
             store.storage.write_bytes(name, temporary.read_bytes())
     except OSError as error:
         raise storage_error("write", store.storage.address(name), error) from error
 
 
-def make_views(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the views of a store in a new database, with paths relative to the store.
+@contextlib.contextmanager
+def database_of(store: Store, path: str = ":memory:") -> Iterator[duckdb.DuckDBPyConnection]:
+    """Make a new database with the views of a store, whose paths are relative to the store.
 
     Raises:
-        StoreError: a table of the store cannot be read.
+        StoreError: a table of the store cannot be read, or the database not be written.
     """
     storage, sources = store.storage, dict[str, str]()
     try:
-        with searched(connection, storage):
+        with duckdb.connect(path) as connection, searched(connection, storage):
             connection.begin()  # or else the disk is waited for after every view
             for name, schema in BASE.items():
                 files = store.files(schema)
@@ -167,6 +168,7 @@ def make_views(store: Store, connection: duckdb.DuckDBPyConnection) -> None:
                 sources[name] = f"(SELECT {', '.join(columns)} WHERE false)"
             create_views(connection, sources, settings=setting_columns([store]))
             connection.commit()
+            yield connection
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(

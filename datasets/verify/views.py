@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from ...core.errors import ForbiddenError, PivotError
-from ..sql.database import CLOSED, make_views
+from ..sql.database import CLOSED, database_of
 from ..store.store import DATABASE, Store
 from .compare import contrast
 
@@ -55,8 +55,7 @@ def view_problems(store: Store) -> list[str]:
             copied.write_bytes(store.storage.read_bytes(name))
             with duckdb.connect(str(copied), read_only=True, config=CLOSED) as connection:
                 stored = _definitions(connection, _CATALOGUE)
-        with duckdb.connect() as connection:
-            make_views(store, connection)
+        with database_of(store) as connection:
             expected = _definitions(connection, _VIEWS)
         differing = [key for key in sorted(stored.keys() & expected) if not _same(stored[key], expected[key])]
     except ForbiddenError:
