@@ -215,6 +215,7 @@ def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, s
 
 
 def test_a_writer_without_lease_stops(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch, small: dict[str, str]) -> None:
+    """Catch a run that writes on in a store that another run took over."""
     monkeypatch.setenv(VARIABLE, "0.3")
     root = s3.store()
 

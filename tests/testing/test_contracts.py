@@ -170,6 +170,7 @@ class _CountedContract(Lakes, EnvironmentContract):
     ],
 )
 def test_order_doubt_and_counted_pictures_break_contracts(promise: Any, message: str) -> None:
+    """Catch a contract that such a plugin keeps."""
     with pytest.raises(AssertionError, match=message):
         promise()
 
