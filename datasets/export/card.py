@@ -33,6 +33,8 @@ CARD, PICTURE = "README.md", "example.png"
 TITLE = "PIVOT failure labels"
 TAGS = ["vision-language", "agents", "credit-assignment", "pivot", "synthetic"]
 TEMPLATE = Path(__file__).with_name("card_template.md")
+PLAIN = "---\n{{ card_data }}\n---\n\n{{ text }}"
+"""Template of a card whose text is ready: names from a store are never part of a template, which may run code."""
 
 RowCounts = Mapping[str, Mapping[str, int]]
 """Rows by subfolder of the dataset and split."""

@@ -24,18 +24,14 @@ from ..store.schema import TableSchema
 from ..store.splits import SIDES
 from ..store.store import MANIFEST, Store
 from .base import Exporter, LabelledShard, TrainerExporter
-from .card import CARD, configs_section, rendered, terms_of
+from .card import CARD, PLAIN, configs_section, rendered, terms_of
 
 RECORD = "export.json"
 """Record of an export."""
 EDITION = "1"
 """Version of the layout of exports, raised with every change of it."""
 
-_TEXT = """---
-{{ card_data }}
----
-
-# PIVOT export: %(name)s
+_TEXT = """# PIVOT export: %(name)s
 
 %(summary)s Made by `pivot export %(name)s` from a store of PIVOT; `pivot verify STORE --export DIR` proves every row
 against it. `episode_id`, `t` and `label_version` name the rows of the store behind each row. Both sides of its split
@@ -147,7 +143,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
     }
     licence = licences[0] if len(licences) == 1 else "unknown"
     configs = _configs(plan, folders, files)
-    card = rendered(_TEXT % values, {}, license=licence, pretty_name=f"PIVOT {plan.name}", configs=configs)
+    card = rendered(PLAIN, {"text": _TEXT % values}, license=licence, pretty_name=f"PIVOT {plan.name}", configs=configs)
     return {CARD: card.encode()}
 
 

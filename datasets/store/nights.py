@@ -13,7 +13,7 @@ import polars as pl
 from ...core.errors import PivotError
 from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
-from ..export.card import CARD, TITLE, config_parts, configs_section, rendered, terms_of
+from ..export.card import CARD, PLAIN, TITLE, config_parts, configs_section, rendered, terms_of
 from .config import Shard
 from .location import marks_in
 from .schema import LABELS
@@ -105,11 +105,7 @@ def load_store(root: str | Address) -> StoreFrames:
 
 
 _HEADING = "# PIVOT failure labels, a folder of nights"
-_TEXT = """---
-{{ card_data }}
----
-
-%s
+_TEXT = """%s
 
 Each night is a store with a card of its own, which describes its rows and how they were made.
 
@@ -164,7 +160,7 @@ def _card(nights: Nights, damaged: Sequence[str]) -> str:
         text += f"\nNot loaded, because they cannot be read: {', '.join(damaged)}.\n"
     licences = sorted({terms_of(store.run).licence for store in alike.values()})
     licence = licences[0] if len(licences) == 1 else "unknown"
-    return rendered(text, {}, license=licence, pretty_name=TITLE, configs=_configs(alike))
+    return rendered(PLAIN, {"text": text}, license=licence, pretty_name=TITLE, configs=_configs(alike))
 
 
 def _traits(store: Store) -> tuple[Any, ...]:

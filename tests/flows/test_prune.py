@@ -88,6 +88,13 @@ def test_a_year_of_random_nights_is_pruned_as_an_independent_count_says() -> Non
             assert {(today - date.fromisoformat(name)).days for name in expired} == oracle
 
 
+def test_the_name_of_a_folder_is_no_template(night: Path, tmp_path: Path) -> None:
+    """Catch a card that runs code which a folder's name holds."""
+    shutil.copytree(night, tmp_path / "{{ 7 * 7 }}")
+    write_nights_card(tmp_path)
+    assert "| {{ 7 * 7 }} | [card]({{ 7 * 7 }}/" in (tmp_path / "README.md").read_text()
+
+
 def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Path, tmp_path: Path) -> None:
     folder = tmp_path / "nightly"
     nights_in(folder, night, ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"])
