@@ -111,7 +111,7 @@ VERL := verl==0.9.1 tensordict pyvers importlib-metadata zipp cloudpickle orjson
 what-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py
 
-what-training: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (five minutes)
+what-study: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (five minutes)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/training/test_study_results.py tests/training/test_loss.py -n 2
 
 what-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
