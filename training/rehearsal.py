@@ -72,10 +72,12 @@ class Sizes:
     """Numbers of replies that are generated together, and of episodes per update."""
     rank: int
     """Rank of the adapters."""
+    cell: int
+    """Pixels of a tile of the lake."""
 
 
-FULL = Sizes(batch=8, tokens=128, horizon=3, rollouts=8, replies=(32, 128), rank=64)
-SMALL = Sizes(batch=2, tokens=6, horizon=2, rollouts=2, replies=(4, 8), rank=4)
+FULL = Sizes(batch=8, tokens=128, horizon=3, rollouts=8, replies=(32, 128), rank=64, cell=64)
+SMALL = Sizes(batch=2, tokens=6, horizon=2, rollouts=2, replies=(4, 8), rank=4, cell=16)
 
 
 def default_model() -> str:
@@ -247,7 +249,7 @@ def _check_fits(estimated: float) -> None:
 
 
 def _stage_one(folder: str, samples: Sequence[Sample], sizes: Sizes, work: Path, *, lora: bool) -> Row:
-    fields = {"dataset": "rehearsal", "model": folder, "lora": lora, "lora_rank": sizes.rank, "precision": "bf16"}
+    fields = {"dataset": "rehearsal", "model": folder, "lora": lora, "lora_rank": sizes.rank, "precision": "auto"}
     config = make_sft_config({**fields, "batch": sizes.batch, "epochs": 1, "evaluate": False})
     estimated = estimate(config).total / 2**30
     _check_fits(estimated)
@@ -272,10 +274,15 @@ def _stage_one(folder: str, samples: Sequence[Sample], sizes: Sizes, work: Path,
 
 
 def _rl_fields(folder: str, sizes: Sizes, together: int) -> dict[str, Any]:
-    few = {"settings": {"horizon": sizes.horizon}, "validation_episodes": 0, "keep_rollouts": 0, "minibatch": 10**6}
+    few = {
+        "settings": {"horizon": sizes.horizon, "cell": sizes.cell},
+        "validation_episodes": 0,
+        "keep_rollouts": 0,
+        "minibatch": 10**6,
+    }
     played = {"rollouts": sizes.rollouts, "prompts": together // sizes.rollouts, "levels": 2 * together}
     replies = {"generate": together, "max_tokens": sizes.tokens, "analyzer_tokens": sizes.tokens}
-    trained = {"lora": True, "lora_rank": sizes.rank, "precision": "bf16", "model": folder, "env": "frozenlake"}
+    trained = {"lora": True, "lora_rank": sizes.rank, "precision": "auto", "model": folder, "env": "frozenlake"}
     return few | played | replies | trained
 
 

@@ -128,6 +128,7 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
             max_tool_calling_iterations=environments.horizon,
             report_to=[],
             use_cpu=True,
+            bf16=False,
             logging_steps=1,
             save_strategy="no",
             seed=3,

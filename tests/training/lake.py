@@ -36,8 +36,10 @@ def short(model: Path | str, **fields: Any) -> RlConfig:
 
 
 def run(out: Path, player: Path, *, resume: bool = False, report: Any = lambda _: None, **fields: Any) -> list[Line]:
-    """Make a short run; return its metrics."""
-    loop.train(loop.prepare(short(player, **fields)), out, resume=resume, report=report)
+    """Make a short run; return its metrics. The draws depend on the model's name, so that is without the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(player.parent)
+        loop.train(loop.prepare(short(player.name, **fields)), out, resume=resume, report=report)
     return lines_of(out)
 
 

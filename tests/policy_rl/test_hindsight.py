@@ -26,8 +26,8 @@ from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.api import certify
 from pivot.tests.models.from_scratch import bpe_tokenizer
+from pivot.tests.policy_rl.matrix import SETTINGS, levels_of
 from pivot.tests.training.lake import run, short, torch, weights_in
-from pivot.tests.training.matrix import SETTINGS, levels_of
 from pivot.training.checkpoint import taught_vocabulary
 from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config

@@ -102,7 +102,9 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
         patch.setattr(loop.Run, "_save_final", killed)
         run(out, player, updates=2, resume=True)
     assert lines_of(out)[-1]["step"] == 2
-    again = loop.train(loop.prepare(short(player, updates=2)), out, resume=True)
+    with monkeypatch.context() as patch:
+        patch.chdir(player.parent)
+        again = loop.train(loop.prepare(short(player.name, updates=2)), out, resume=True)
     assert not again.already_complete
     assert (out / "final" / "model.safetensors").read_bytes() != first
 
@@ -281,7 +283,8 @@ def test_a_missing_tracker_is_refused_before_anything_is_loaded() -> None:
 # Estimates and recipes
 
 
-def test_the_estimate_has_the_parts_of_stage_two(player: Path) -> None:
+def test_the_estimate_has_the_parts_of_stage_two(player: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # five tries take 20 s
     transformers: Any = pytest.importorskip("transformers")
     model = transformers.AutoModelForImageTextToText.from_pretrained(player)
     count = sum(each.numel() for each in model.parameters())

@@ -29,7 +29,7 @@ from pivot.core.messages import EncodedFrame
 from pivot.models.base import ChatRequest, Sampling
 from pivot.models.transformers.model import Engine
 from pivot.tests.flow_runs import clean_environment
-from pivot.tests.training import matrix
+from pivot.tests.policy_rl import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
 from pivot.training.analyzer import encoded_picture
 from pivot.training.encode import Encoder

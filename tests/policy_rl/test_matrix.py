@@ -12,7 +12,7 @@ from pivot.core.errors import TrainingError
 from pivot.datasets.store.config import solver_type
 from pivot.labeling.target import build_target
 from pivot.solvers.base import ExactSolver
-from pivot.tests.training import matrix
+from pivot.tests.policy_rl import matrix
 from pivot.tests.training.lake import FAMILIES, lines_of, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines.in_process import InProcessModel

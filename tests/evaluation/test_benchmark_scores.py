@@ -16,8 +16,8 @@ from pivot.core.errors import TrainingError
 from pivot.core.identity import below
 from pivot.core.storage import open_storage
 from pivot.labeling.target import MAX_TARGET_CHARS
-from pivot.tests.training.benchmark_oracle import figures
-from pivot.tests.training.stand_ins import Mixture, Oracle, StandIn, Uniform, draw, submit
+from pivot.tests.evaluation.benchmark_oracle import figures
+from pivot.tests.evaluation.stand_ins import Mixture, Oracle, StandIn, Uniform, draw, submit
 from pivot.training.evaluation.controls import locate_reply, true_reply
 from pivot.training.evaluation.items import QUESTIONS, VERSION, Benchmark, Item
 from pivot.training.evaluation.predictions import (

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 from pivot.benchmarks.learning import small, study, vlm
 from pivot.benchmarks.learning.ledger import Ledger, figures_table
 from pivot.benchmarks.learning.vlm_start import BORROWED
-from pivot.tests.training.exact import check_exact_success
+from pivot.tests.evaluation.exact import check_exact_success
 from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train

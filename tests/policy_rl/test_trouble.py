@@ -12,7 +12,7 @@ from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.rollouts.base import TaskRollouts
-from pivot.tests.training import matrix
+from pivot.tests.policy_rl import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import journal, loop

@@ -11,7 +11,7 @@ from pivot.core import plugins
 from pivot.core.images import decode
 from pivot.environments.turns import StudentPrompt
 from pivot.labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
-from pivot.tests.training.failures import ENVS, failures_of, frame_ids
+from pivot.tests.policy_rl.failures import ENVS, failures_of, frame_ids
 from pivot.training.analyzer import Reading
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, random_other_step
 

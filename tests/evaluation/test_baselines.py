@@ -13,7 +13,7 @@ import pytest
 from pivot.datasets.export.predictors import LoggedFailure
 from pivot.datasets.store.config import environment, solver_type
 from pivot.solvers.credit import TurnCredit
-from pivot.tests.training.conftest import Made
+from pivot.tests.evaluation.conftest import Made
 from pivot.training.evaluation import baselines, level_posterior
 from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
 from pivot.training.evaluation.boosted_trees import BoostedTrees, Fitting, Judgement, LogFeatures

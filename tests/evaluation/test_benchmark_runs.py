@@ -13,11 +13,11 @@ from pivot.core.errors import PivotError, PluginError, TrainingError
 from pivot.core.images import decode, encode_png
 from pivot.flows import training
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.evaluation.benchmark_oracle import fingerprint_of
+from pivot.tests.evaluation.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
+from pivot.tests.evaluation.stand_ins import Mixture, Oracle, Uniform, submit
+from pivot.tests.evaluation.test_benchmark_scores import Careless, check_figures
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
-from pivot.tests.training.benchmark_oracle import fingerprint_of
-from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART, LAVA, Made
-from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
-from pivot.tests.training.test_benchmark_scores import Careless, check_figures
 from pivot.training.evaluation import episodes, tables
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import Benchmark, open_benchmark

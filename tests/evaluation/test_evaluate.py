@@ -18,9 +18,9 @@ from pivot.core.images import decode, encode_jpeg, encode_png
 from pivot.labeling.target import Vocabulary, parse_target
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
+from pivot.tests.evaluation.conftest import CHART
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
-from pivot.tests.training.conftest import CHART
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluation import tables
 from pivot.training.evaluation.config import AnalyzerEvaluationConfig, RecordChoice

@@ -105,7 +105,7 @@ def test_a_tiny_rehearsal_runs_every_part(tmp_path: Path) -> None:
         assert row["turns"] == (16 if name.startswith("8") else 8) and 0 <= row["idle"] < 1 and row["estimate_gib"] > 0
     empty = rows["II: arm empty"]
     assert empty["gap"] == 0.0
-    assert 0.9 < empty["ratio_min"] <= 1 <= empty["ratio_max"] < 1.1  # bfloat16, in other micro-batches
+    assert 0.9 < empty["ratio_min"] <= 1 <= empty["ratio_max"] < 1.1  # rounded otherwise in other micro-batches
     assert rows["kill, resume"]["updates"] == [1, 2, 3] and rows["kill, resume"]["complete"]
     assert len(result["slow"]) == 3 and all(f"slow: {line}" in " ".join(shown.split()) for line in result["slow"])
 

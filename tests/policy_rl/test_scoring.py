@@ -22,7 +22,7 @@ from pivot.core.messages import EncodedFrame, PromptMessages  # noqa: E402
 from pivot.labeling.hindsight import teacher_prompt  # noqa: E402
 from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
-from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
+from pivot.tests.policy_rl.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402

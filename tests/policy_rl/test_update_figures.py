@@ -14,7 +14,7 @@ from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import finish_store
 from pivot.tests.cli.command_line import error_of, run
-from pivot.tests.training import matrix
+from pivot.tests.policy_rl import matrix
 from pivot.tests.training.lake import Line, lines_of, save_grammatical, short
 from pivot.training.policy_rl import loop
 

@@ -1,0 +1,5 @@
+"""The player of the tests of training, and their settings."""
+
+from pivot.tests.training.conftest import no_curves, one_thread, player
+
+__all__ = ["no_curves", "one_thread", "player"]
