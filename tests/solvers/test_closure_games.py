@@ -166,6 +166,10 @@ def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
     wait = next(action for action in MOVES if graph.walk([action])[-1] == 0)  # against the edge of the lake
     label = graph.certify([wait] * HORIZON, HORIZON)
     assert isinstance(label, Verdict) and prove(game, [wait] * HORIZON, HORIZON, label).problems == ()
+    early = graph.certify([wait], HORIZON)  # nothing is lost, so no limit can have hidden it
+    assert isinstance(early, Verdict) and early.fallback
+    facts = replace(early.certificate, after=None, reachable_after=None)
+    assert prove(game, [wait], HORIZON, replace(early, failure_mode="out_of_budget", certificate=facts)).problems
     assert prove(game, plan, HORIZON, label).problems == ("the episode succeeds",)
     assert prove(game, ["jump"], HORIZON, label).problems
     game = replace(lake(0)[1], max_steps=20)

@@ -279,6 +279,9 @@ def test_progress_adds_up_to_what_a_success_needed() -> None:
     answer = _credit("sokoban", SUCCESS)
     assert sum(each.score for each in answer) == 2 and [each.is_pivot for each in answer] == [False, False]
     assert answer[-1].need_after == 0
+    level = {"initial_state": "######\n#@$. #\n######", "horizon": 4, "actions_per_turn": 2}
+    (only,) = _credit("sokoban", level | {"actions": ["right|right"]})
+    assert only.need_after == 0, "what follows the winning push is not played"
 
 
 def test_progress_of_a_lost_level_is_minus_one_once() -> None:
