@@ -70,7 +70,7 @@ REFUSED = {
     "open": ("#####\n#@$. \n#####", "line 3: .*open"),
     "a box that nobody reaches": ("#######\n#@.#$.#\n#######", "line 3: .*box in row 1, column 4"),
     "no box": ("####\n#@.#\n####", "line 3: .*no box"),
-    "solved": ("#####\n#@* #\n#####", "line 3: .*solved before the first move"),
+    "solved": ("#####\n#@*.#\n#####", "line 3: .*solved before the first move"),
     "fewer targets": ("######\n#@$$.#\n######", "line 3: .*targets"),
     "a count without a cell": ("#####\n#@$.#\n###5", "line 3: .*ends in a number"),
     "a run without end": ("99999999999#\n#@$.#\n#####", "line 3: .*run of"),

@@ -10,14 +10,12 @@ from pivot.datasets.store.splits import TRAIN
 from pivot.datasets.store.store import Store
 from pivot.solvers.base import Proof
 from pivot.solvers.closure.prover import GymProver
-from pivot.tests.training.conftest import no_curves, one_thread
+from pivot.tests.training.conftest import no_curves, one_thread  # noqa: F401 - fixtures
 from pivot.training.evaluation import episodes, level_posterior, tables
 from pivot.training.evaluation.boosted_trees import Fitting
 from pivot.training.evaluation.episodes import Certified, read_episodes, store_of
 from pivot.training.evaluation.items import Benchmark
 from pivot.training.evaluation.make import make_benchmark
-
-__all__ = ["no_curves", "one_thread"]
 
 
 @pytest.fixture(scope="session", autouse=True)

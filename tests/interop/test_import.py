@@ -10,7 +10,9 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PluginError, StoreError
+from pivot.datasets.export.base import LabelledShard
 from pivot.datasets.export.describe import find_episode
+from pivot.datasets.export.turns import ShardTurns
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.store import Store
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
@@ -38,12 +40,16 @@ def _labels(root: Path, by: dict[str, str] | None = None) -> dict[str, Any]:
 
 def test_a_turn_with_fewer_actions_spends_its_budget(tmp_path: Path) -> None:
     # The level takes two moves and the budget is two turns of two actions: one wasted slot is allowed, three are not.
-    source = write_lines(tmp_path / "source", episode(["up"], ["right", "down"], actions_per_turn=2))
-    pivot.import_rollouts(source, tmp_path / "store")
+    played = episode(["up"], ["right", "down"], actions_per_turn=2)
+    played["turns"][1]["response"] = "Right, then down."
+    pivot.import_rollouts(write_lines(tmp_path / "source", played), tmp_path / "store")
     steps = pivot.load_store(tmp_path / "store").steps.collect()
     assert steps["action"].to_list() == ["up", "invalid", "right", "down"]
     assert steps["reply_outcome"].to_list() == ["ok", "unused", "ok", "ok"]
     assert imports_of(tmp_path / "store")[0]["turn_starts"] == [0, 2] and problems(tmp_path / "store") == []
+    store = Store.open(tmp_path / "store")
+    with ShardTurns(LabelledShard(store, store.config.shards()[0], {})) as turns:
+        assert not any(map(turns.said, *turns.steps.values())), "a reply of two actions is that of neither"
 
 
 def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:

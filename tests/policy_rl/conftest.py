@@ -1,5 +1,3 @@
 """The player of the tests of training, and their settings."""
 
-from pivot.tests.training.conftest import no_curves, one_thread, player
-
-__all__ = ["no_curves", "one_thread", "player"]
+from pivot.tests.training.conftest import no_curves, one_thread, player  # noqa: F401 - fixtures

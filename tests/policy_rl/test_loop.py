@@ -102,10 +102,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
         patch.setattr(loop.Run, "_save_final", killed)
         run(out, player, updates=2, resume=True)
     assert lines_of(out)[-1]["step"] == 2
-    with monkeypatch.context() as patch:
-        patch.chdir(player.parent)
-        again = loop.train(loop.prepare(short(player.name, updates=2)), out, resume=True)
-    assert not again.already_complete
+    run(out, player, updates=2, resume=True)
     assert (out / "final" / "model.safetensors").read_bytes() != first
 
 
