@@ -249,7 +249,7 @@ def _check_fits(estimated: float) -> None:
 
 
 def _stage_one(folder: str, samples: Sequence[Sample], sizes: Sizes, work: Path, *, lora: bool) -> Row:
-    fields = {"dataset": "rehearsal", "model": folder, "lora": lora, "lora_rank": sizes.rank, "precision": "auto"}
+    fields = {"dataset": "rehearsal", "model": folder, "lora": lora, "lora_rank": sizes.rank}
     config = make_sft_config({**fields, "batch": sizes.batch, "epochs": 1, "evaluate": False})
     estimated = estimate(config).total / 2**30
     _check_fits(estimated)
@@ -282,7 +282,7 @@ def _rl_fields(folder: str, sizes: Sizes, together: int) -> dict[str, Any]:
     }
     played = {"rollouts": sizes.rollouts, "prompts": together // sizes.rollouts, "levels": 2 * together}
     replies = {"generate": together, "max_tokens": sizes.tokens, "analyzer_tokens": sizes.tokens}
-    trained = {"lora": True, "lora_rank": sizes.rank, "precision": "auto", "model": folder, "env": "frozenlake"}
+    trained = {"lora": True, "lora_rank": sizes.rank, "model": folder, "env": "frozenlake"}
     return few | played | replies | trained
 
 
