@@ -22,22 +22,8 @@ from pivot.insight.report.site import ASSETS
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LAYERS = (
-    "core",
-    "solvers",
-    "collage",
-    "models",
-    "environments",
-    "rollouts",
-    "labeling",
-    "datasets",
-    "training",
-    "insight",
-    "flows",
-    "interop",
-    "cli",
-    "testing",
-)
+LOWER = ("core", "solvers", "collage", "models", "environments", "rollouts", "labeling", "datasets")
+LAYERS = (*LOWER, "training", "insight", "flows", "interop", "cli", "testing")
 """Bottom to top; a module imports from its own layer and from layers before it."""
 OUTSIDE = ("tests", "benchmarks", "examples", "docs", "runs", "build", "dist")
 DATA = (

@@ -59,14 +59,12 @@ OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
 def turns_of(each: LoggedFailure) -> list[TurnCredit]:
-    """Turns that a log decides: the goal is lost at the pivot, and the opposite of an action is the safe one."""
+    """Turns that a log decides: the goal is lost at the pivot, the opposite of an action is the safe one, at first all."""
     made: list[TurnCredit] = []
     for t, action in enumerate(each.actions):
         within = t < each.pivot_step
-        needed = 6 - t if within else None
-        made.append(
-            TurnCredit(7 - t, needed, 0 if within else -1, within, None, t == each.pivot_step, (OPPOSITE[action],))
-        )
+        needed, safe = 6 - t if within else None, (OPPOSITE[action],) if t else (*OPPOSITE,)
+        made.append(TurnCredit(7 - t, needed, 0 if within else -1, within, None, t == each.pivot_step, safe))
     return made
 
 

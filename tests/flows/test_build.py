@@ -136,12 +136,12 @@ def test_more_tasks_keep_what_is_there(built: Path, store: Path) -> None:
 
 
 def test_growing_gives_the_store_that_a_build_at_once_gives(tmp_path: Path) -> None:
-    """A licence that was stated once is kept."""
-    small, stated = {"tasks_per_shard": 2, "rollouts": 2}, {"license": "cc-by-4.0"}
-    pivot.build(config_of({"sokoban": 3, "frozenlake": 2}, **small, **stated), tmp_path / "at once")
+    """A licence that was stated once is kept; the lake that has to be held out of two is one to train on of six."""
+    small, stated = {"tasks_per_shard": 2, "rollouts": 2, "validation_fraction": 0.03}, {"license": "cc-by-4.0"}
+    pivot.build(config_of({"sokoban": 3, "frozenlake": 6}, **small, **stated), tmp_path / "at once")
     pivot.build(config_of({"frozenlake": 2}, **small, **stated), tmp_path / "grown")
-    for sokoban in (1, 3):
-        pivot.build(config_of({"sokoban": sokoban, "frozenlake": 2}, **small), tmp_path / "grown")
+    for sokoban, lakes in ((1, 2), (3, 6)):
+        pivot.build(config_of({"sokoban": sokoban, "frozenlake": lakes}, **small), tmp_path / "grown")
     assert fingerprint(tmp_path / "grown") == fingerprint(tmp_path / "at once")
 
 

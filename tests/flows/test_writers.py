@@ -109,8 +109,10 @@ def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer],
     assert any("teacher_prompt_hash" in problem for problem in patient.found())
     patient.heal()
     calls = next((patient.root / "calls" / "sokoban").glob("*-labels-v1.parquet")).relative_to(patient.root).as_posix()
-    change_rows(patient.root, calls, lambda rows: [row | {"role": "student"} for row in rows])
-    assert any("is none of a teacher" in problem for problem in patient.found())
+    for wrong in ({"role": "student"}, {"episode_id": "0" * 32}):
+        change_rows(patient.root, calls, lambda rows, wrong=wrong: [row | wrong for row in rows])
+        assert any("is none of a teacher" in problem for problem in patient.found())
+        patient.heal()
 
 
 def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Path) -> None:

@@ -72,16 +72,8 @@ CLAIMS = {
         r"from the target\.",
     ),
 }
-_DEGREES = {
-    "red": 0,
-    "orange": 28,
-    "yellow": 55,
-    "green": 120,
-    "turquoise": 180,
-    "blue": 225,
-    "purple": 275,
-    "pink": 320,
-}
+_HUES = ("red", "orange", "yellow", "green", "turquoise", "blue", "purple", "pink")
+_DEGREES = dict(zip(_HUES, (0, 28, 55, 120, 180, 225, 275, 320), strict=True))
 
 
 @dataclass(frozen=True, eq=False)

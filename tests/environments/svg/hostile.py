@@ -30,18 +30,8 @@ def data_uri(kind: str, data: bytes) -> str:
 
 def hostile_documents(address: str, canary: str) -> dict[str, str | bytes]:
     documents: dict[str, str | bytes] = {}
-    for group in (
-        _external(address, canary),
-        _entities(address, canary),
-        _blow_ups(),
-        _numbers(),
-        _images(),
-        _not_documents(),
-        _odd_structures(),
-        _mutations(),
-        _sticky(),
-        slow_but_legal(),
-    ):
+    makers = (_blow_ups, _numbers, _images, _not_documents, _odd_structures, _mutations, _sticky, slow_but_legal)
+    for group in (_external(address, canary), _entities(address, canary), *(make() for make in makers)):
         assert not documents.keys() & group.keys()
         documents |= group
     return documents
