@@ -59,7 +59,7 @@ OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
 def turns_of(each: LoggedFailure) -> list[TurnCredit]:
-    """Turns that a log decides: the goal is lost at the pivot, the opposite of an action is the safe one, at first all."""
+    """Turns that a log decides: the goal is lost at the pivot; the opposite of an action is safe, at first all are."""
     made: list[TurnCredit] = []
     for t, action in enumerate(each.actions):
         within = t < each.pivot_step

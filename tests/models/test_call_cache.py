@@ -83,9 +83,11 @@ def test_an_answer_comes_back_whole(tmp_path: Path) -> None:
     first = ChatAnswer(HARD, "length", (1, 2), (-0.5, -1.5), call=call)
     paid, again = ask(tmp_path / "c", FakeModel([first], "r1"), REQUEST, REQUEST, payer="store")
     (free,) = ask(tmp_path / "c", FakeModel([], "r1"), REQUEST)
+    (other,) = ask(tmp_path / "c", FakeModel([], "r1"), replace(REQUEST, request_id="q"), payer="store")
     assert paid == first and again.call == call | {"left_out": None, "cache_hit": False, "kept": True}
     assert (free.text, free.finish_reason, free.token_ids, free.logprobs) == (HARD, "length", (1, 2), (-0.5, -1.5))
-    assert [free.call[name] for name in ("cache_hit", "attempts", "cost", "prompt_tokens")] == [True, 0, 0.0, 10]
+    for each in (free, other):
+        assert [each.call[name] for name in ("cache_hit", "attempts", "cost", "prompt_tokens")] == [True, 0, 0.0, 10]
 
 
 @pytest.mark.parametrize(

@@ -334,7 +334,7 @@ from pivot.training.policy_rl.engines.in_process import InProcessBackend
 from pivot.models.transformers.model import Engine
 
 class Copy(Generator):
-    closed = saved = 0
+    closed = saved = stale = 0
     answers = {"sync": 0.5}
 
     def __init__(self, trained):
@@ -349,6 +349,9 @@ class Copy(Generator):
         return self.answers["sync"]
 
     def backend(self, options):
+        if self.copy:
+            pairs = zip(self.copy._model.parameters(), self.trained.model.parameters())
+            Copy.stale += sum(not one.equal(other) for one, other in pairs)
         return self.answers.get("backend") or InProcessBackend(options, self.copy or self.trained.engine, batch=8)
 
     def close(self):
@@ -381,7 +384,7 @@ def test_a_run_generates_with_an_engine_from_outside(outer: Any, outside: Any, t
     lines = lines_of(tmp_path / "run")
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert outside.Copy.saved == 3, "the weights after 0, 1 and 2 updates, each once"
-    assert outside.Copy.closed == 1
+    assert (outside.Copy.closed, outside.Copy.stale) == (1, 0)
     for line in lines[1:]:
         assert line["sync_difference"] == 0.5
         assert line["generator_difference"] < 1e-5, "the engine has the weights of the last update"

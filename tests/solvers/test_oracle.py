@@ -149,7 +149,7 @@ def test_witness_is_the_first_of_all_shortest_plans() -> None:
 
 
 def test_a_tiny_cap_is_answered_and_never_guessed() -> None:
-    games = sokoban_games(60, 2, (7, 7), 4)
+    games = sokoban_games(60, 2, (7, 7), 4) + sokoban_games(20, 1, (7, 7), 4)
     rng = random.Random(5)
     limited = 0
     for text, game in games:
@@ -157,7 +157,8 @@ def test_a_tiny_cap_is_answered_and_never_guessed() -> None:
         if actions is None:
             continue
         for cap in (1, 30, 200, 1000):
-            answer = SokobanSolver(max_states=cap).certify([Case(text, actions, 15)])[0]
+            answer, again = SokobanSolver(max_states=cap).certify([Case(text, actions, 15)] * 2)
+            assert again == answer, "what an interrupted search left is not read"
             if isinstance(answer, Unsolved):
                 assert answer.reason == "solver_limit"
                 limited += 1

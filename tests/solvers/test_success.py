@@ -4,6 +4,7 @@ import copy
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -16,13 +17,14 @@ from pivot.core.errors import CertifyError, ConfigError
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure.checks import Check
-from pivot.solvers.closure.game import Level
+from pivot.solvers.closure.game import Game, Level
 from pivot.solvers.closure.prover import GymProver
 from pivot.solvers.closure.solver import ClosureSolver
 from pivot.tests.environments import named_tracks, tracks
 from pivot.tests.environments.tracks import CHANGING, Track
 
 HORIZON = 8
+MOVES = {f"action_{place}": place for place in range(3)}
 QUICK: dict[str, Any] = {"checks": 16, "fresh": False}
 CHECKED = (tracks.Coins, named_tracks.Named)
 """Tracks whose searches check as many states as those of users do, and which a run refuses, not Python alone."""
@@ -219,6 +221,15 @@ def test_an_illegal_action_refuses_its_episode_or_wastes_its_turn() -> None:
         strict = pivot.Certified(tracks.Masked(), horizon=HORIZON, **QUICK)
         strict.reset(seed=0)
         strict.step(0)
+
+
+@pytest.mark.parametrize("kind", [tracks.Raising, tracks.RaisingLate])
+def test_a_turn_is_wasted_if_an_action_raises_and_changes_nothing(kind: type[Track]) -> None:
+    settings = dict(config_of(kind, illegal="invalid").game) | {"clock": (), "seed": 0, "actions": MOVES}
+    game = Game(kind(), Level(**settings))
+    game.reset()
+    with nullcontext() if kind is tracks.Raising else pytest.raises(ValueError, match="not here"):
+        assert game.step("action_0") is None
 
 
 @pytest.mark.parametrize("mask", ["yes", np.ones(2), np.full(3, 7), (np.ones(3), np.ones(1)), [1, 2, 3]])

@@ -14,6 +14,7 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test 
 transformers: Any = pytest.importorskip("transformers")
 
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips
+from pivot.models.transformers.sampling import SeededSampler  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder, Reply  # noqa: E402
 from pivot.training.made_models import COLUMNS, REPLY  # noqa: E402
 from pivot.training.policy_rl.hindsight.analysis import thinking_tokens  # noqa: E402
@@ -110,3 +111,18 @@ def test_arguments_reach_the_template(tiny: Path) -> None:
     ends = "{{ '<think></think>' if enable_thinking is false else '<think>' }}"
     processor.chat_template = HISTORY.replace("PROMPT_END", ends)
     assert (Encoder(processor).closing, Encoder(processor, {"enable_thinking": False}).closing) == ("</think>", None)
+
+
+def test_what_is_sampled_is_what_transformers_samples() -> None:
+    """Catch a filter that keeps a token more or less, and shares that are not those of the scores."""
+    rows = 2000
+    scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(1)).expand(rows, -1)
+    for heat, top_k, top_p in ((0.7, 0, 0.9), (1.0, 5, 1.0), (1.5, 12, 0.6)):
+        kept = transformers.TemperatureLogitsWarper(heat)(None, scores)
+        kept = transformers.TopKLogitsWarper(top_k)(None, kept) if top_k else kept
+        shares = transformers.TopPLogitsWarper(top_p)(None, kept)[0].softmax(dim=0)
+        sampler = SeededSampler(range(rows), [heat] * rows, [top_p] * rows, [top_k] * rows, "cpu")
+        tokens = sampler(None, scores).argmax(dim=1)
+        assert 2 < (shares > 0).sum() < 40 and (shares[tokens] > 0).all()
+        assert (tokens.bincount(minlength=40) / rows - shares).abs().max() < 0.05
+        assert torch.equal(sampler.logprobs()[:, 0], scores[0].log_softmax(dim=0)[tokens])
