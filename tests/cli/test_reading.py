@@ -122,8 +122,9 @@ def test_any_duckdb_reads_the_views_from_the_folder(built: Path, monkeypatch: py
 
 def test_peek_shows_a_labelled_failure(built: Path) -> None:
     shown = run("peek", built)
-    assert re.match(r"(sokoban|frozenlake): (timeout|deadlock) at step \d", shown)
-    for part in ("certificate", "a plan that still worked", "guidance by template", "action log", "← pivot", "level"):
+    title = re.match(r"(?:sokoban|frozenlake): (?:timeout|deadlock) at step (\d)", shown)
+    assert title and re.findall(r"step (\d): .*← pivot", shown) == [title[1]]
+    for part in ("certificate", "a plan that still worked", "guidance by template", "action log", "level"):
         assert part in shown
 
 

@@ -161,6 +161,8 @@ def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1 and "these labels are wrong" in result.output and "alarm:" in result.output
     (refuted,) = refuted_labels(Store.open(root))
     assert refuted.alarm and refuted.episodes
+    won = probe_rows(Store.open(root)).filter(pl.col("success") & (pl.col("arm") == "after"))
+    assert refuted.refuted == won["episode_id"].n_unique(), "one success of the four is enough"
 
 
 def test_arms_name_their_steps() -> None:
@@ -175,10 +177,12 @@ def test_returns_and_lifts() -> None:
     assert is_lift(0.0, 1e-6) and not is_lift(0.1 + 0.2, 0.3) and not is_lift(0.3, 0.1 + 0.2)
 
 
-def test_the_command_shows_and_refuses(five: Path, tmp_path: Path) -> None:
+def test_the_command_shows_and_refuses(five: Path, lake: Path, tmp_path: Path) -> None:
     shown = run("probe", five, "--show")
     assert "retries that return more" in shown and "reads no hints" in shown
     assert isinstance(error_of("probe", five, "--arm", "sideways"), ConfigError)
+    other = error_of("probe", lake, "--arm", "bound", "--policy-set", "habits=3")
+    assert "habits" in str(other), "not those of the store"
     error = error_of("probe", build_tiny(tmp_path / "store", "frozenlake"), "--show")
     assert isinstance(error, StoreError) and "was not probed; run: pivot probe" in str(error)
 

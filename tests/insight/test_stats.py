@@ -21,7 +21,7 @@ from pivot.datasets.sql.views import connect, query, run_query
 from pivot.datasets.store.schema import EPISODES as EPISODES_TABLE
 from pivot.datasets.store.schema import LABELS, TableSchema
 from pivot.datasets.store.store import Store
-from pivot.insight.stats import SUMMARY, csv_text
+from pivot.insight.stats import SUMMARY, csv_text, in_order
 from pivot.tests.stores import need_at_pivots
 
 EPISODES = 20_000
@@ -243,6 +243,10 @@ def test_slack_in_moves_and_in_turns_is_summed_apart(small_store: Path) -> None:
     shown = next(each.shown for each in SUMMARY if each.view == "slack_at_pivot")
     answer = query(small_store, shown.replace("slack_at_pivot", made))[1]
     assert sorted((row[1], row[-1]) for row in answer) == [("moves", 67.9), ("turns", 57.7)]
+
+
+def test_columns_of_steps_are_in_numerical_order() -> None:
+    assert in_order(["10", "env", "2"], [(10, "sokoban", 2)]) == (["env", "2", "10"], [["sokoban", 2, 10]])
 
 
 def test_a_text_in_csv_is_no_formula() -> None:

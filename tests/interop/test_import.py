@@ -113,12 +113,17 @@ def test_rewards_and_states_are_compared(tmp_path: Path) -> None:
     other["turns"][1] |= {"reward": 7.0}
     moved = episode("up", "up", "up", "up")
     moved["turns"][2] |= {"state": LEVEL}
-    result = pivot.import_rollouts(write_lines(tmp_path / "source", other, moved), tmp_path / "store")
+    won = episode("right", "right")
+    won["turns"][0] |= {"reward": 7.0}
+    won["turns"][1] |= {"reward": 10.9}  # by another scheme, the value of ours
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", other, moved, won), tmp_path / "store")
     assert result.problems == []
-    agreed = [(row["rewards_agree"], row["states_agree"]) for row in imports_of(tmp_path / "store")]
-    assert agreed == [(False, None), (None, True)]
+    columns = ("rewards_agree", "states_agree", "confirmed_turns")
+    agreed = [tuple(map(row.get, columns)) for row in imports_of(tmp_path / "store")]
+    assert agreed == [(False, None, 0), (None, True, 1), (False, None, 0)]
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "strict", require=["rewards"])
-    assert [problem.detail for problem in result.problems] == ["rewards: turn 1 gives -0.1, the log says 7"]
+    expected = [f"rewards: turn {turn} gives -0.1, the log says 7" for turn in (1, 0)]
+    assert [problem.detail for problem in result.problems] == expected
 
 
 def test_resume_after_a_kill_gives_the_same_bytes(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
