@@ -90,6 +90,7 @@ def test_every_environment_is_played_again(five: Path) -> None:
     assert rows.height == labels.filter(labels["pivot_step"].is_not_null()).height * len(PROBE_ARMS)
     for row in rows.to_dicts():
         assert (row["restore_step"] is None) == (row["status"] == "no_suffix")
+        assert row["new_return"] == (None if row["rewards"] is None else pytest.approx(sum(row["rewards"])))
         if row["arm"] == "after" and row["kind"] == "exact":
             assert not row["success"]
 

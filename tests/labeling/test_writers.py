@@ -202,6 +202,8 @@ def test_what_does_not_change_the_meaning_is_forgiven(planted: str) -> None:
 def test_prose_of_any_shape_is_stored_and_never_rejects_a_choice(prose: str, stored: str | None) -> None:
     made, _ = label(dead(), lambda request: ChatAnswer(answer(prose=prose)))
     assert made.accepted and (made.failure_reason, made.guidance_prose) == (TEXT, stored)
+    other, _ = label(dead(), lambda request: ChatAnswer(answer(prose=prose)), source="prose")
+    assert (other.failure_reason, other.guidance_source) == ((stored, "prose") if stored else (TEXT, "facts"))
     json.dumps(to_row(made), ensure_ascii=False).encode()  # can be stored
 
 
