@@ -218,6 +218,16 @@ def test_calls_wait_in_the_cluster_up_to_their_limit(limit: int, address: str, m
     assert len(waiting) == most
 
 
+def test_a_variable_of_the_worker_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIVOT_HERE", "PIVOT_THERE"):
+        monkeypatch.setenv(name, "of the driver")
+    order = packed(os.getenv, ("PIVOT_HERE",), tmp_path)
+    other = packed(os.getenv, ("PIVOT_THERE",), tmp_path)
+    monkeypatch.setenv("PIVOT_HERE", "of the worker")
+    monkeypatch.delenv("PIVOT_THERE")
+    assert [pickle.loads(carry_out(each))[0] for each in (order, other)] == ["of the worker", "of the driver"]
+
+
 def test_a_worker_without_the_store_refuses_its_calls(tmp_path: Path) -> None:
     assert pickle.loads(carry_out(packed(abs, (-3,), tmp_path / "none yet")))[0] == 3
     (tmp_path / "run.json").write_text("{}")

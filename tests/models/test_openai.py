@@ -20,7 +20,7 @@ from pivot.datasets.store.run import Run
 from pivot.interop.openai import OpenAIImporter
 from pivot.models import address
 from pivot.models.address import bare_url
-from pivot.models.base import ChatAnswer, Sampling
+from pivot.models.base import ChatAnswer, ModelOptions, Sampling
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
@@ -218,6 +218,7 @@ def test_what_is_sent() -> None:
     (body,) = server.log.bodies
     assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (MODEL, 1.0, 1.0, 512)
     assert body["seed"] == REQUEST.seed - 7 and "top_k" not in body
+    assert [ModelOptions(model=MODEL, temperature=heat).sampling(1.0).temperature for heat in (None, 0)] == [1, 0]
     assert body["messages"][0]["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from pivot.core.errors import LevelError
 from pivot.core.plugins import Settings
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.frozenlake.prompt import PROMPT
@@ -149,6 +150,21 @@ class _Counted(FrozenLakeEnv):
         return self._turn
 
 
+class _Lenient(FrozenLakeEnv):
+    """Starts a level of its own in place of a text that is none."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        try:
+            return super().reset(seed=seed, options=options)
+        except LevelError:
+            return super().reset(seed=seed)
+
+
+class _LenientContract(Lakes, EnvironmentContract):
+    env_type = _Lenient
+    bad_states: ClassVar = {"": "empty"}
+
+
 class _CachedContract(Lakes, ExactSolverContract):
     solver_type = _Cached
 
@@ -173,6 +189,11 @@ def test_order_doubt_and_counted_pictures_break_contracts(promise: Any, message:
     """Catch a contract that such a plugin keeps."""
     with pytest.raises(AssertionError, match=message):
         promise()
+
+
+def test_a_reset_that_takes_any_text_breaks_its_contract() -> None:
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        _LenientContract().test_bad_states_are_refused_by_name()
 
 
 def test_a_lying_solver_breaks_its_contract() -> None:
