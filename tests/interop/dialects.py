@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def write_chats(
     shown: str = "",
     episodes: int = 8,
     unusable: float = 0.0,
+    even: Sequence[str] = ACTIONS,
 ) -> Chats:
     """Write chats of a random player.
 
@@ -105,6 +106,7 @@ def write_chats(
         shown: ``picture``, ``board`` or ``symbols`` (a board of RAGEN) to record one before each turn and at the end.
         episodes: number of them.
         unusable: share of unusable replies.
+        even: actions of the episodes of even number.
     """
     level = rng.choice(LEVELS[env])
     chats = Chats(folder / "chats.jsonl", env)
@@ -127,7 +129,7 @@ def write_chats(
             messages.append({"role": "user", "content": text})
             if over:
                 break
-            action = "invalid" if rng.random() < unusable else rng.choice(ACTIONS)
+            action = "invalid" if rng.random() < unusable else rng.choice(ACTIONS if number % 2 else even)
             reply = rng.choice(UNUSABLE) if action == "invalid" else REPLIES[form](WORDS[words][action])
             messages.append({"role": "assistant", **(reply if isinstance(reply, dict) else {"content": reply})})
             frame, _, terminated, truncated, info = game.step(game.encode_action(action))

@@ -121,6 +121,14 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
     assert seen["remedies"] >= 5 and seen["whole"] >= 5, seen
 
 
+def test_words_that_a_sample_of_episodes_leaves_open_are_those_that_fit_all(tmp_path: Path) -> None:
+    dialect = lambda _: ("unknown", "action")  # noqa: E731
+    rng, some = random.Random(1), ("up", "left")
+    chats = write_chats(tmp_path, rng, "frozenlake", dialect, shown="board", episodes=16, even=some)
+    again = _read(chats.path, **_options(_read(chats.path).remedies[-1].text))
+    assert _taken(again) == 16 and _wrong(again, chats) == 0
+
+
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 @pytest.mark.parametrize("shown", ["picture", "board", "symbols"])
 def test_a_correct_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
