@@ -69,6 +69,7 @@ REFUSED = {
     "two players": ("#####\n#@@$.#\n#####", "line 3: .*2 players"),
     "open": ("#####\n#@$. \n#####", "line 3: .*open"),
     "a box that nobody reaches": ("#######\n#@.#$.#\n#######", "line 3: .*box in row 1, column 4"),
+    "a target that nobody reaches": ("#######\n#@$.#.#\n#######", "line 3: .*target in row 1, column 5"),
     "no box": ("####\n#@.#\n####", "line 3: .*no box"),
     "solved": ("#####\n#@*.#\n#####", "line 3: .*solved before the first move"),
     "fewer targets": ("######\n#@$$.#\n######", "line 3: .*targets"),

@@ -13,7 +13,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core.admission import allowing
-from pivot.core.errors import ConfigError, GenerationError
+from pivot.core.errors import ConfigError, GenerationError, LevelError
 from pivot.environments.base import ParsedAction
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.rollouts.plan import plan_tasks
@@ -116,6 +116,8 @@ def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:
     assert "use the key to open the door" in task.instruction
     assert "Leave the room." in GymEnv.make_task(GymConfig(**DOORKEY, mission="Leave the room."), 7).instruction
     assert GymEnv.describe_state(env.state_text()).endswith("seed 7, after right")
+    with pytest.raises(LevelError, match="with other settings"):
+        GymEnv(GymConfig(**DOORKEY, success="reward>0.5")).reset(options={"state": task.initial_state})
 
 
 @pytest.mark.parametrize(

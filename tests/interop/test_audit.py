@@ -352,6 +352,7 @@ def test_what_confirms_a_turn() -> None:
     drawn = [("svg", "\"<svg><rect width='9' height='9'/></svg>\"")]
     for kind, turns in (("info:valid_svg", 0), ("picture", 1)):  # other drawings are valid, too
         assert confirm(SvgEnv(), start, [drawn], [[], [kind]]).turns == turns
+    assert confirm(SvgEnv(), start, [drawn, drawn], [[], [], ["picture"]]).turns == 1  # any drawing may be the first
 
 
 def test_successes_earn_the_dialect_and_one_that_does_not_replay_takes_it_back(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from pivot.core.identity import digest
 from pivot.environments import grid_player as grid
 from pivot.environments.base import Task
 from pivot.environments.grid_player import CACHED_LEVELS
+from pivot.environments.navigation.player import _looks
 from pivot.environments.svg.environment import SvgEnv
 from pivot.environments.svg.player import _break, _Draft, _draw, _target_of
 from pivot.environments.turns import ReplyOutcome, Turn
@@ -183,6 +184,10 @@ def test_a_need_of_the_whole_horizon_is_stored() -> None:
     tasks = [Task("level", 0, "SFG\nFFF\nFFF", "Go.")]
     (made,) = roll_out_tasks(kind, kind.config_type(horizon=2), tasks, ScriptedPolicy(), 1)
     assert made.episodes[0].optimal_start == made.episodes[0].steps[0].need == 2
+
+
+def test_a_tilted_view_is_levelled() -> None:
+    assert [_looks(horizon) for horizon in (-30, 30)] == [("lookdown",), ("lookup",)]
 
 
 def test_broken_documents_cannot_be_drawn() -> None:

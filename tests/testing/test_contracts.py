@@ -160,6 +160,22 @@ class _Lenient(FrozenLakeEnv):
             return super().reset(seed=seed)
 
 
+class _Keeping(FrozenLakeEnv):
+    """Keeps its snapshots to itself."""
+
+    def snapshot(self) -> bytes:
+        snapshot = super().snapshot()
+        self.kept: dict[bytes, bytes] = {**getattr(self, "kept", {}), snapshot[::-1]: snapshot}
+        return snapshot[::-1]
+
+    def restore(self, snapshot: bytes) -> Any:
+        return super().restore(self.kept[snapshot])
+
+
+class _KeepingContract(Lakes, EnvironmentContract):
+    env_type = _Keeping
+
+
 class _LenientContract(Lakes, EnvironmentContract):
     env_type = _Lenient
     bad_states: ClassVar = {"": "empty"}
@@ -189,6 +205,11 @@ def test_order_doubt_and_counted_pictures_break_contracts(promise: Any, message:
     """Catch a contract that such a plugin keeps."""
     with pytest.raises(AssertionError, match=message):
         promise()
+
+
+def test_snapshots_for_one_environment_alone_break_their_contract() -> None:
+    with pytest.raises(AttributeError, match="kept"):
+        _KeepingContract().test_restore_is_exact_at_every_step()
 
 
 def test_a_reset_that_takes_any_text_breaks_its_contract() -> None:

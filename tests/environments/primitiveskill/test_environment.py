@@ -167,6 +167,9 @@ def test_align_needs_both_cubes_on_the_line_at_the_end() -> None:
     # The second and the third turn: a stage once achieved stays so, but both have to be there at once.
     assert summary(results) == [(1.9, 1, False), (-0.1, 1, False), (1.9, 0, False), (9.9, 0, True)]
     assert env.state.achieved == (True, True)
+    later, text = PrimitiveSkillEnv(), changed(env.state_text(), "objects", 1, "position", 0, value=50.0)
+    later.reset(options={"state": text})
+    assert later.state.achieved == (True, True)
 
 
 def test_place() -> None:
@@ -179,6 +182,8 @@ def test_in_place_green_counts_only_after_red() -> None:
     _, results = play(PLACE, "pick(-20,60,20)|place(80,100,20)", "pick(-40,-60,20)|place(80,-100,20)")
     # Success needs no stage: green was grasped too early to count.
     assert summary(results) == [(-0.1, 3, False), (13.9, 1, True)]
+    _, results = play(PLACE, "pick(-40,-60,20)|place(-90,-60,20)", "pick(-20,60,20)")
+    assert summary(results) == [(1.9, 2, False), (-0.1, 2, False)]
 
 
 def test_stack() -> None:
