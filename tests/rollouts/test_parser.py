@@ -127,8 +127,10 @@ def test_a_reply_with_another_action_keeps_its_form(reply: str) -> None:
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_actions_beyond_those_of_a_turn_count_as_dropped(most: int) -> None:
     words = ("up", "left", "down")
-    read = read_reply(MOVES, "action", Dialect(separator="|", actions_per_turn=most), "<action>up|left|down</action>")
+    text, dialect = "<action>up|left|down</action>", Dialect(separator="|", actions_per_turn=most)
+    read = read_reply(MOVES, "action", dialect, text)
     assert (read.actions, read.dropped[: 3 - most]) == (words[:most], words[most:])
+    assert Writer(dialect, "action", MOVES).names_exactly(Said(text), "|".join(words[:most])) == (most == 3)
 
 
 def test_a_word_that_is_not_an_action_ends_a_turn_in_a_text_and_in_the_list_of_a_call() -> None:

@@ -1,5 +1,6 @@
 """Our own solvers, provers, policies and writers keep the promises that third parties' must keep."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from pivot.core.plugins import Settings
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.frozenlake.prompt import PROMPT
 from pivot.environments.sokoban import SokobanEnv
+from pivot.environments.turns import Reply, Turn
 from pivot.labeling.writers import TemplateWriter
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Proof, Prover, Verdict
@@ -66,6 +68,30 @@ class TestTemplateWriter(Lakes, WriterContract):
 
     def make(self) -> TemplateWriter:
         return TemplateWriter()
+
+
+class _Counting(ScriptedPolicy):
+    """Replies by the number of turns so far, of all episodes."""
+
+    turns = 0
+
+    async def reply(self, turn: Turn) -> Reply:
+        self.turns += 1
+        move = MOVES[self.turns % 4][0]
+        await asyncio.sleep(0)
+        return Reply(f"<think></think><action>{move}</action>")
+
+
+class _CountingContract(TestScriptedPolicy):
+    __test__ = False
+
+    def make(self) -> ScriptedPolicy:
+        return _Counting()
+
+
+def test_a_policy_whose_replies_depend_on_other_episodes_breaks_its_contract() -> None:
+    with pytest.raises(AssertionError, match="must not depend on concurrency"):
+        _CountingContract().test_replies_depend_on_the_turn_alone()
 
 
 class _StillLake(FrozenLakeEnv):
