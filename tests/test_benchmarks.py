@@ -41,12 +41,8 @@ def _kept(path: Path) -> list[dict[str, object]]:
 def test_rows_are_kept_and_decide_the_status(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["bench_export", "--out", str(modules)]) == 0
     assert command.main(["bench_stats", "--out", str(modules)]) == 1
-    assert [(row["name"], row["passed"]) for row in _kept(modules)] == [
-        ("first", True),
-        ("second", True),
-        ("third", True),
-        ("bench_stats", False),
-    ]
+    expected = [("first", True), ("second", True), ("third", True), ("bench_stats", False)]
+    assert [(row["name"], row["passed"]) for row in _kept(modules)] == expected
     printed = capsys.readouterr().out
     assert "pass  first: ours 4, baseline 1, ratio 4, required 3\n      [s]econds" in printed
     assert "FAIL  bench_stats\n      broke: ValueError: no server" in printed

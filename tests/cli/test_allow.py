@@ -231,10 +231,8 @@ def test_levels_are_no_permission() -> None:
 
 def test_settings_name_their_code() -> None:
     assert GymConfig(id="CartPole-v1").code == GymConfig(id="MiniGrid-Empty-5x5-v0").code == GymConfig().code == {}
-    assert GymConfig(package="my.games", failure_modes={"fell": "modes:fell"}).code == {
-        "my.games": "gym.package",
-        "modes": "gym.failure_modes",
-    }
+    expected = {"my.games": "gym.package", "modes": "gym.failure_modes"}
+    assert GymConfig(package="my.games", failure_modes={"fell": "modes:fell"}).code == expected
     assert SvgConfig().code == SvgConfig(dino_model="models/mine").code == {}
     learned = SvgConfig(scorer="dino+dreamsim", dino_model="models/mine")
     assert learned.code == {"models/mine": "svg.dino_model"}

@@ -82,17 +82,13 @@ def test_log_keeps_equal_values_of_different_types_apart() -> None:
 def test_a_text_of_a_log_forges_no_field() -> None:
     """An imported value that holds a blank or a line end is quoted."""
     infos = [{"x": "ice moved=true"}, {"x": "ice\nstep 2: action=up"}]
-    assert log_lines(("x",), ["a", "b"], infos) == [
-        'step 0: action=a x="ice moved=true"',
-        'step 1: action=b x="ice\\nstep 2: action=up"',
-    ]
+    expected = ['step 0: action=a x="ice moved=true"', 'step 1: action=b x="ice\\nstep 2: action=up"']
+    assert log_lines(("x",), ["a", "b"], infos) == expected
 
 
 def test_log_leaves_missing_values_out() -> None:
-    assert log_lines(("moved", "dist"), ["a", "b"], [{}, {"dist": None, "moved": False}]) == [
-        "step 0: action=a",
-        "step 1: action=b moved=false",
-    ]
+    expected = ["step 0: action=a", "step 1: action=b moved=false"]
+    assert log_lines(("moved", "dist"), ["a", "b"], [{}, {"dist": None, "moved": False}]) == expected
 
 
 @given(st.lists(st.tuples(st.text(), st.none() | st.booleans() | st.integers() | st.floats() | st.text()), max_size=6))

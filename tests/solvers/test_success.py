@@ -208,10 +208,8 @@ def test_an_illegal_action_refuses_its_episode_or_wastes_its_turn() -> None:
     graph = pivot.explore(tracks.Masked, checks=16)
     refused = graph.certify(["action_0", "action_1"], HORIZON)
     assert isinstance(refused, Unsolved) and "'action_0' at step 0 is illegal there" in refused.detail
-    assert (graph.successors[0].tolist(), graph.frame()["outcome"].to_list()[:3]) == (
-        [-4, 1, -4],
-        ["illegal", "state", "illegal"],
-    )
+    expected = ([-4, 1, -4], ["illegal", "state", "illegal"])
+    assert (graph.successors[0].tolist(), graph.frame()["outcome"].to_list()[:3]) == expected
     env = pivot.Certified(tracks.Masked(), horizon=HORIZON, illegal="invalid", **QUICK)
     _, info = env.reset(seed=0)
     assert [int(each) for each in info["safe_actions"]] == [1]

@@ -270,12 +270,8 @@ def test_dreamsim_is_one_minus_the_distance(checkpoint: Path, dreamsim_stand_in:
     grey = np.full((256, 256, 3), 230, np.uint8)
     scorer = perceptual.PerceptualScorer(str(checkpoint), "dino_vitb16", str(checkpoint), device="cpu")
     scores = scorer.score(white, [grey, black, white])
-    assert dreamsim_stand_in["options"] == {
-        "pretrained": True,
-        "device": "cpu",
-        "cache_dir": str(checkpoint),
-        "dreamsim_type": "dino_vitb16",
-    }
+    expected = {"pretrained": True, "device": "cpu", "cache_dir": str(checkpoint), "dreamsim_type": "dino_vitb16"}
+    assert dreamsim_stand_in["options"] == expected
     assert scores[0].parts["dreamsim"] == pytest.approx(np.cos(2 * 25 / 255), abs=1e-5)
     assert scores[1].parts["dreamsim"] == 0.0, "a distance above one is cut"
     assert scores[2].parts["dreamsim"] == 1.0
