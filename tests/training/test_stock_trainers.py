@@ -58,6 +58,9 @@ class Recorder:
         )
 
 
+PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none", "save_strategy": "no", "logging_steps": 1, "seed": 0}
+
+
 def _trainer(folder: Path, out: Path, train: Any, *, kind: str = "SFT", batch: int = 2) -> Any:
     processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
     transformers.set_seed(0)
@@ -68,12 +71,7 @@ def _trainer(folder: Path, out: Path, train: Any, *, kind: str = "SFT", batch: i
         per_device_train_batch_size=batch,
         learning_rate=1e-3,
         max_length=None,
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        seed=0,
+        **PLAIN,
     )
     return getattr(trl, f"{kind}Trainer")(model=model, args=arguments, train_dataset=train, processing_class=processor)
 
@@ -178,17 +176,8 @@ def test_distillation_sees_the_pictures_of_privileged_rows(small_store: Path, tm
         with torch.no_grad():
             for value in teacher.model.language_model.parameters():
                 value.add_(torch.randn_like(value) * 0.05)
-        arguments = trl.DistillationConfig(
-            output_dir=str(tmp_path / "out"),
-            max_steps=1,
-            per_device_train_batch_size=2,
-            max_completion_length=4,
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            save_strategy="no",
-            logging_steps=1,
-        )
+        short = {"max_steps": 1, "per_device_train_batch_size": 2, "max_completion_length": 4}
+        arguments = trl.DistillationConfig(output_dir=str(tmp_path / "out"), **short, **PLAIN)
         processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
         trainer = trl.DistillationTrainer(
             model=student, teacher_model=teacher, args=arguments, train_dataset=data, processing_class=processor
