@@ -7,9 +7,12 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -39,6 +42,42 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("no free port was found")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers a request of any method with :meth:`answer`, and logs nothing."""
+
+    def answer(self) -> None:
+        """Read the request and call :meth:`reply`."""
+        raise NotImplementedError
+
+    def reply(self, status: int, data: bytes, head: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Send a response."""
+        self.send_response(status)
+        for name, value in {**head, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        if name.startswith("do_"):
+            return self.answer
+        raise AttributeError(name)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@contextlib.contextmanager
+def listening(handler: type[Handler]) -> Iterator[str]:
+    """Serve on this machine; yield the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def files_of(root: Path) -> list[str]:

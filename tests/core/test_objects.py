@@ -5,12 +5,10 @@ import itertools
 import pickle
 import random
 import socket
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from pivot.core.storage.files import StorageFiles
 from pivot.models.service import Service
 from pivot.tests.core.faults import Fate, Killed
 from pivot.tests.core.object_server import BUCKET, ObjectServer, environment
+from pivot.tests.flow_runs import Handler, listening
 
 NAMES = ["a", "a/b", "a/b.c", "deep/er/00000.parquet", "ü and space, (x)", "per%20cent", "plus+and&"]
 
@@ -222,30 +221,17 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, str]]]
     pytest.importorskip("obstore")
     answers: list[tuple[int, str]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
+    class Refusing(Handler):
+        def answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
+            self.reply(status, body.encode())
 
-        def __getattr__(self, name: str) -> Callable[[], None]:
-            if name.startswith("do_"):
-                return self._answer
-            raise AttributeError(name)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for name, value in environment(f"http://127.0.0.1:{server.server_port}").items():
+    with listening(Refusing) as url:
+        for name, value in environment(url).items():
             monkeypatch.setenv(name, value)
         objects._client.cache_clear()
         yield answers
-        server.shutdown()
     objects._client.cache_clear()
 
 

@@ -4,13 +4,13 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from pivot.tests.flow_runs import Handler, listening
 
 TOKEN = "hf_the_secret_of_the_test"
 File = tuple[str, bytes]
@@ -175,7 +175,7 @@ def push_hub() -> Iterator[Hub]:
     """Serve a hub."""
     hub = Hub()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(Handler):
         protocol_version = "HTTP/1.1"
 
         def _body(self) -> bytes:
@@ -188,31 +188,14 @@ def push_hub() -> Iterator[Hub]:
             self.rfile.readline()
             return b"".join(parts)
 
-        def _answer(self) -> None:
+        def answer(self) -> None:
             body, path = self._body(), urlsplit(self.path).path
             free = self.command not in ("POST", "PUT") or "/lfs/" in path
             if free or self.headers.get("Authorization") == f"Bearer {TOKEN}":
                 status, content, head = hub.answer(self.command, path, body)
             else:
                 status, content, head = 401, {"error": "Who?"}, {}
-            data = json.dumps(content).encode()
-            self.send_response(status)
-            for name, value in (head | {"Content-Length": str(len(data))}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+            self.reply(status, json.dumps(content).encode(), head)
 
-        def __getattr__(self, name: str) -> Callable[[], None]:
-            if name.startswith("do_"):
-                return self._answer
-            raise AttributeError(name)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        hub.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(Answers) as hub.url:
         yield hub
-        server.shutdown()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +27,7 @@ from pivot.core.errors import PluginError, ServerGoneError, TrainingError
 from pivot.core.messages import EncodedFrame
 from pivot.models.base import ChatRequest, Sampling
 from pivot.models.transformers.model import Engine
-from pivot.tests.flow_runs import clean_environment
+from pivot.tests.flow_runs import Handler, clean_environment, listening
 from pivot.tests.policy_rl import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
 from pivot.training.analyzer import encoded_picture
@@ -110,40 +109,20 @@ def model_server(model: Any, processor: Any) -> Iterator[tuple[str, _Answers]]:
     """Serve a model on this machine."""
     answers = _Answers(model, processor)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Served(Handler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            self._send(200, {"data": [{"id": NAME}]})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
+        def answer(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
             if self.path in answers.routes:
                 answers.routes[self.path](body)
-                self._send(200, "Success: done.")
+                self.reply(200, b"Success: done.")
             else:
-                self._send(200, answers.to(body))
+                made = {"data": [{"id": NAME}]} if self.command == "GET" else answers.to(body)
+                self.reply(200, json.dumps(made).encode(), {"Content-Type": "application/json"})
 
-        def _send(self, status: int, answer: dict[str, Any] | str) -> None:
-            data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            del format, args
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1", answers
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Served) as url:
+        yield f"{url}/v1", answers
 
 
 class StandIn(Server):

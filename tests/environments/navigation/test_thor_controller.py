@@ -7,11 +7,9 @@ import logging
 import os
 import shutil
 import sys
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from pivot.environments.navigation.thor.worker import EXECUTABLE, SETTINGS
 from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.environments.simulators import Answer
 from pivot.tests.environments.navigation.test_thor import START
+from pivot.tests.flow_runs import Handler, listening
 
 FAKE_UNITY = Path(__file__).with_name("fake_unity.py")
 MODULES = '''
@@ -170,23 +169,14 @@ def bucket(machine: Path, unity: Unity, monkeypatch: pytest.MonkeyPatch) -> Iter
     shutil.rmtree(machine / "my builds")
     monkeypatch.delenv(EXECUTABLE)
 
-    class Bucket(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            data = files[os.path.splitext(self.path)[1]]  # noqa: PTH122
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    class Bucket(Handler):
+        def answer(self) -> None:
+            self.reply(200, files[os.path.splitext(self.path)[1]])  # noqa: PTH122
 
-        def log_message(self, format: str, *args: Any) -> None:
-            del format, args
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Bucket) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+    with listening(Bucket) as url:
+        monkeypatch.setenv("http_proxy", url)
         monkeypatch.delenv("HTTP_PROXY")
         yield
-        server.shutdown()
 
 
 @pytest.mark.usefixtures("bucket")
