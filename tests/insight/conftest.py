@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pivot.insight.report.site import report
-from pivot.tests.insight.browsing import CHROMIUM, FLAGS
+from pivot.tests.insight.browsing import CHROMIUM, FLAGS, Visit
 from pivot.tests.insight.hostile import poison
 from pivot.tests.stores import copy_store
 
@@ -33,3 +33,10 @@ def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPath
     for name, store in made.items():
         report(store, folder / name)
     return {name: folder / name for name in made}
+
+
+@pytest.fixture
+def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
+    visit = Visit(browser, f"file://{sites['plain']}/")
+    yield visit
+    visit.close()

@@ -28,13 +28,6 @@ from pivot.tests.stores import copy_store
 pytestmark = pytest.mark.xdist_group("viewer")
 
 
-@pytest.fixture
-def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
-    visit = Visit(browser, f"file://{sites['plain']}/")
-    yield visit
-    visit.close()
-
-
 @contextmanager
 def serving(site: Site, say: Callable[[str], None] = lambda _: None) -> Iterator[ViewServer]:
     """Answer requests in another thread."""

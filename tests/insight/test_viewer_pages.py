@@ -31,13 +31,6 @@ from pivot.tests.models.coaching import asked
 pytestmark = pytest.mark.xdist_group("viewer")
 
 
-@pytest.fixture
-def visit(browser: Any, sites: dict[str, Path]) -> Iterator[Visit]:
-    visit = Visit(browser, f"file://{sites['plain']}/")
-    yield visit
-    visit.close()
-
-
 def ids(page: Any) -> list[str]:
     """The addresses of the first rows."""
     return [each.get_attribute("href").split("/")[-1].split("?")[0] for each in page.locator(".row > a").all()]

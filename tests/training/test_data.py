@@ -275,6 +275,10 @@ def test_the_check_counts_what_the_model_is_given(small_store: Path, small_model
     report = check_data(data, encoder, 8192)
     samples = list(data.train)
     assert report.train.records == len(samples)
+    longest = max(report.train.longest, report.validation.longest)
+    assert check_data(data, encoder, longest) == report
+    with pytest.raises(TrainingError, match=f"has {longest} tokens, expected at most {longest - 1}"):
+        check_data(data, encoder, longest - 1)
     assert report.train.target_tokens == sum(len(encoder.reply_tokens(sample.target)) for sample in samples)
     columns, rows = image_tokens(*samples[0].picture.size, encoder.processor.image_processor)
     assert f"[{columns * rows} image tokens]" in report.example.prompt

@@ -64,13 +64,15 @@ def test_the_command_trains_a_checkpoint_that_answers(
     monkeypatch.setattr("pivot.training.analyzer_sft.run.draw_losses", draw_losses)
     out = tmp_path / "run"
     command = ["train", "sft", small_store, "--model", small_model, "--out", out, "--env", "sokoban"]
-    command += ["--recipe", "tiny", "--epochs", "2", "--lr", "0.003"]
+    command += ["--recipe", "tiny", "--epochs", "2", "--lr", "0.003", "--warmup", "0.5"]
     shown = run(*command)
     assert "4 updates" in shown and f"the Analyzer is in {out}/final" in shown
     written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert written == {"checkpoints", "final", "run.json", "metrics.jsonl", "loss.png"}
     series = losses(out)
     assert len(series) == 4 and series[4] < series[1]
+    rates = [json.loads(line).get("lr") for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [each for each in rates if each is not None] == [0, 0.0015, 0.003, 0.0015], "half of both epochs, upwards"
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert record["config"]["epochs"] == 2 and record["records"]["train"] == 16 and len(record["dataset_digest"]) == 64
     card = (out / FINAL / "README.md").read_text(encoding="utf-8")
