@@ -1,4 +1,4 @@
-"""Test the harness of the benchmarks: rows are printed and kept as they are measured, and files are compared."""
+"""Test the harness of the benchmarks: rows are printed and kept as they are measured."""
 
 import json
 import sys
@@ -48,21 +48,6 @@ def test_rows_are_kept_and_decide_the_status(modules: Path, capsys: pytest.Captu
     assert "FAIL  bench_stats\n      broke: ValueError: no server" in printed
     machine = json.loads(modules.read_text(encoding="utf-8"))["machine"]
     assert machine["cores"] >= 1
-
-
-def test_two_files_are_compared(modules: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(["bench_export", "--out", str(modules)])
-    content = json.loads(modules.read_text(encoding="utf-8"))
-    content["rows"][0] |= {"ours": 5.0, "passed": False}
-    del content["rows"][1]
-    other = modules.with_name("other.json")
-    other.write_text(json.dumps(content), encoding="utf-8")
-    capsys.readouterr()
-    assert command.main(["compare", str(modules), str(other)]) == 0
-    lines = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
-    assert "+25.0%" in lines["first"]
-    assert "False" in lines["first"]
-    assert "-" in lines["second"]
 
 
 def test_the_error_of_a_child_process_is_shown() -> None:

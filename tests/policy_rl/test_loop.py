@@ -107,9 +107,11 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
 
 
 def test_no_level_to_hold_out_is_reported() -> None:
-    levels = dataclasses.replace(plan_levels(short("none", levels=40)), validation=())
+    levels = plan_levels(short("none", levels=40))
+    three = dataclasses.replace(levels, validation=levels.validation[:3])
+    assert measure(three, ScriptedPolicy(), 5).success.records == 6  # two of each
     with pytest.raises(TrainingError, match="found no held-out level"):
-        measure(levels, None, 8)  # type: ignore[arg-type]
+        measure(dataclasses.replace(levels, validation=()), ScriptedPolicy(), 8)
 
 
 def test_a_gradient_that_is_no_number_stops_the_run(
