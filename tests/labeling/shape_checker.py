@@ -73,7 +73,7 @@ CLAIMS = {
     ),
 }
 _HUES = ("red", "orange", "yellow", "green", "turquoise", "blue", "purple", "pink")
-_DEGREES = dict(zip(_HUES, (0, 28, 55, 120, 180, 225, 275, 320), strict=True))
+_DEGREES: dict[str, int] = dict(zip(_HUES, (0, 28, 55, 120, 180, 225, 275, 320), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
