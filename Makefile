@@ -128,7 +128,7 @@ maniskill-part: $(VENV)/.dev
 
 # The tests of training that need PyTorch, in the same environment. If PyTorch cannot be installed, they are skipped and
 # the reason is printed.
-TRAINED := tests/training tests/policy_rl tests/evaluation tests/interop
+TRAINED := tests/models tests/training tests/policy_rl tests/evaluation tests/interop
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
 	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" $(TRAINED) -n $(WORKERS) --dist loadgroup; \

@@ -43,9 +43,7 @@ def test_a_verdict_says_no_more_than_its_interval(differences: list[float], verd
 
 
 def test_the_area_is_the_mean_height() -> None:
-    assert area([0.0, 1.0]) == pytest.approx(50)
-    assert area([0.2, 0.2, 0.2]) == pytest.approx(20)
-    assert area([0.0, 0.0, 1.0]) == pytest.approx(25)
+    assert [area(each) for each in ([0.0, 1.0], [0.2] * 3, [0.0, 0.0, 1.0])] == pytest.approx([50, 20, 25])
 
 
 def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:

@@ -130,6 +130,8 @@ def test_every_row_ends_at_its_own_limit(engine: Engine) -> None:
     assert len(short.logprobs or ()) == 3 and short.call["completion_tokens"] == 3
     (alone,) = answers(engine, request_of(4, max_tokens=30))
     assert (alone.token_ids or ())[:3] == short.token_ids
+    late = engine._read(request_of(4, max_tokens=3), [*short.token_ids, *engine._ends], [0.0] * 9, 1, 0.0)
+    assert (late.token_ids, late.finish_reason) == (short.token_ids, CUT), "an end after the limit is none"
 
 
 def test_a_request_that_cannot_be_shown_fails_alone(engine: Engine) -> None:
@@ -143,7 +145,10 @@ def test_a_request_that_cannot_be_shown_fails_alone(engine: Engine) -> None:
     assert isinstance(second, ChatAnswer)
 
 
-def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path, folder: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else five tries to reach a hub
     with pytest.raises(ConfigError, match=r"holds no config\.json"):
         TransformersModel(str(tmp_path))
     with pytest.raises(ConfigError, match="cannot load model"):

@@ -224,8 +224,7 @@ def test_an_illegal_action_refuses_its_episode_or_wastes_its_turn() -> None:
 @pytest.mark.parametrize("kind", [tracks.Raising, tracks.RaisingLate])
 def test_a_turn_is_wasted_if_an_action_raises_and_changes_nothing(kind: type[Track]) -> None:
     settings = dict(config_of(kind, illegal="invalid").game) | {"clock": (), "seed": 0, "actions": MOVES}
-    game = Game(kind(), Level(**settings))
-    game.reset()
+    (game := Game(kind(), Level(**settings))).reset()
     with nullcontext() if kind is tracks.Raising else pytest.raises(ValueError, match="not here"):
         assert game.step("action_0") is None
 

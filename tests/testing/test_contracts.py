@@ -233,12 +233,9 @@ def test_order_doubt_and_counted_pictures_break_contracts(promise: Any, message:
         promise()
 
 
-def test_snapshots_for_one_environment_alone_break_their_contract() -> None:
+def test_snapshots_for_one_environment_alone_and_a_reset_that_takes_any_text_break_contracts() -> None:
     with pytest.raises(AttributeError, match="kept"):
         _KeepingContract().test_restore_is_exact_at_every_step()
-
-
-def test_a_reset_that_takes_any_text_breaks_its_contract() -> None:
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         _LenientContract().test_bad_states_are_refused_by_name()
 

@@ -167,9 +167,8 @@ def test_align_needs_both_cubes_on_the_line_at_the_end() -> None:
     # The second and the third turn: a stage once achieved stays so, but both have to be there at once.
     assert summary(results) == [(1.9, 1, False), (-0.1, 1, False), (1.9, 0, False), (9.9, 0, True)]
     assert env.state.achieved == (True, True)
-    later, text = PrimitiveSkillEnv(), changed(env.state_text(), "objects", 1, "position", 0, value=50.0)
-    later.reset(options={"state": text})
-    assert later.state.achieved == (True, True)
+    env.reset(options={"state": changed(env.state_text(), "objects", 1, "position", 0, value=50.0)})
+    assert env.state.achieved == (True, True)
 
 
 def test_place() -> None:
