@@ -123,8 +123,7 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
 
 def test_words_that_a_sample_of_episodes_leaves_open_are_those_that_fit_all(tmp_path: Path) -> None:
     dialect = lambda _: ("unknown", "action")  # noqa: E731
-    rng, some = random.Random(1), ("up", "left")
-    chats = write_chats(tmp_path, rng, "frozenlake", dialect, shown="board", episodes=16, even=some)
+    chats = write_chats(tmp_path, random.Random(1), "frozenlake", dialect, shown="board", episodes=16, even=FIRST[:2])
     again = _read(chats.path, **_options(_read(chats.path).remedies[-1].text))
     assert _taken(again) == 16 and _wrong(again, chats) == 0
 
@@ -161,8 +160,8 @@ MISREAD: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", MISREAD)
 def test_a_misread_source_is_left_out_and_its_remedy_works(tmp_path: Path, name: str) -> None:
-    source = _write(tmp_path, *(_chat([MISREAD[name](each) for each in moves]) for moves in (FIRST, SECOND)))
-    reading = _read(source)
+    rows = (_chat([MISREAD[name](each) for each in moves]) for moves in (FIRST, SECOND))
+    reading = _read(source := _write(tmp_path, *rows))
     assert _taken(reading) == 0 and {each.kind for each in reading.problems} == {"unconfirmed"}
     again = _read(source, **_options(reading.remedies[-1].text))
     assert _moves(again) == [FIRST, SECOND] and _evidence(again) == [["read"]] * 2
@@ -184,8 +183,7 @@ def test_a_source_with_turns_of_two_actions_is_left_out_and_its_remedy_works(tmp
     config: dict[str, Any] = {"env_config": {**SETTINGS, "horizon": 3}}
     rows = [_chat([form(moves[n : n + 2]) for n in (0, 2, 4)], **config) for moves in (FIRST, SECOND)]
     rows += [_chat([form(["right"])], id=str(n), initial_state=level, success=True, **config) for n in range(3)]
-    source = _write(tmp_path, *rows)
-    reading = _read(source)
+    reading = _read(source := _write(tmp_path, *rows))
     assert _taken(reading) == 0
     again = _read(source, **_options(reading.remedies[-1].text))
     assert _moves(again)[:2] == [["down|right", "right|up", "left"], ["right|left", "down|up", "down"]]
@@ -415,8 +413,7 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
         _chat(["<action>up</action>", *_tagged(moves[:3])], id=str(number), initial_state=levels[number % 2])
         for number, moves in enumerate((["down"] * 3, ["left"] * 3, ["up", "down", "left"], ["down", "up", "up"]))
     ]
-    source = _write(tmp_path, *rows)
-    reading = _read(source)
+    reading = _read(source := _write(tmp_path, *rows))
     assert _taken(reading) == 0 and all("--option examples=1" in each.detail for each in reading.problems)
     for count, turns in ((0, 4), (1, 3)):
         again = _read(source, examples=count)

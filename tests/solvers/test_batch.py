@@ -208,21 +208,10 @@ class DrawnCave(Cave):
         return picture
 
 
-CANVAS = np.zeros((SIZE, SIZE, 3), np.uint8)
-
-
-class OneCanvas(DrawnCave):
-    """Draws every picture into the same array."""
-
-    def render(self) -> Any:
-        CANVAS[:] = super().render()
-        return CANVAS
-
-
 def test_rows_for_an_analyzer_show_the_played_episode_and_its_label(
     played: list[dict[str, Any]], verdicts: list[Any]
 ) -> None:
-    rows = pivot.analyzer_rows(verdicts, played, "Cross the cave.", make_env=OneCanvas, **BY_NAME)
+    rows = pivot.analyzer_rows(verdicts, played, "Cross the cave.", make_env=DrawnCave, **BY_NAME)
     assert len(rows) == sum(not verdict.fallback for verdict in verdicts) > 40
     recorded = []
     for row in rows:
