@@ -130,7 +130,7 @@ def test_every_row_ends_at_its_own_limit(engine: Engine) -> None:
     assert len(short.logprobs or ()) == 3 and short.call["completion_tokens"] == 3
     (alone,) = answers(engine, request_of(4, max_tokens=30))
     assert (alone.token_ids or ())[:3] == short.token_ids
-    late = engine._read(request_of(4, max_tokens=3), [*short.token_ids, *engine._ends], [0.0] * 9, 1, 0.0)
+    late = engine._read(request_of(4, max_tokens=3), [*(short.token_ids or ()), *engine._ends], [0.0] * 9, 1, 0.0)
     assert (late.token_ids, late.finish_reason) == (short.token_ids, CUT), "an end after the limit is none"
 
 
