@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from pivot.training.evaluation.level_posterior import (
     ACTIONS,
     FAR,
     LevelPosterior,
+    _vote,
     fit_habits,
     level_weights,
     objection,
@@ -301,6 +303,11 @@ def test_every_step_is_judged_as_the_solver_does_where_one_level_is_left(
             distance = need(state, None)
             needs.append(each.horizon + 1 if distance is None else min(distance, each.horizon + 1))
         assert said.need is not None and said.need.tolist() == pytest.approx(needs)
+
+
+def test_levels_vote_for_the_mode_of_the_step_that_wins() -> None:
+    walked: Any = SimpleNamespace(pivot=np.array([0, 0, 1, 2]), dead=np.array([True, True, False, False]))
+    assert _vote(walked, np.ones(4), 3)[1] == "deadlock"
 
 
 def test_habits_weigh_the_levels(failures: dict[str, list[LoggedFailure]]) -> None:

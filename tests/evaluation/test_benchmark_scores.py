@@ -254,6 +254,9 @@ def test_a_reply_that_cheats_is_wrong_in_both_readings(benchmark: Benchmark, nam
 def test_a_list_of_offered_actions_is_asked_for(benchmark: Benchmark, reply: str) -> None:
     item = of_kind(benchmark, "safe")
     assert all(isinstance(read_answer(reply, item, reader), str) for reader in ("strict", "lenient"))
+    right = true_reply(item, benchmark.truths[item.item_id])
+    more = [read_answer(f'{right[:-1]}, "failure_reason": "so"}}', item, reader) for reader in ("strict", "lenient")]
+    assert more[0] == "wrong_fields" and more[1] == read_answer(right, item, "strict")
 
 
 @pytest.mark.parametrize("reach", ["[]", "[2]", "[NaN]", "0.5", '["1"]', "[true]", "null", "[1e999]"])
