@@ -126,8 +126,8 @@ maniskill-part: $(VENV)/.dev
 	then $(MANISKILL_TEST); \
 	else echo "skipped: the tests with ManiSkill, which cannot be installed here:"; tail -n 2 $(VENV)/maniskill.log; fi
 
-# The tests of training that need PyTorch, in the same environment. If PyTorch cannot be installed, they are skipped and
-# the reason is printed.
+# The tests that need PyTorch, in the same environment. If PyTorch cannot be installed, they are skipped and the reason
+# is printed.
 TRAINED := tests/models tests/training tests/policy_rl tests/evaluation tests/interop
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \

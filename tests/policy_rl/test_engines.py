@@ -312,8 +312,7 @@ from pivot.training.policy_rl.engines.in_process import InProcessBackend
 from pivot.models.transformers.model import Engine
 
 class Copy(Generator):
-    closed = saved = stale = 0
-    heats = set()
+    closed, saved, stale, heats = 0, 0, 0, set()
     answers = {"sync": 0.5}
 
     def __init__(self, trained):
